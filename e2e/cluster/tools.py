@@ -1,0 +1,201 @@
+"""The programs of the cluster, built from the Go module in tools/ into the user's cache.
+
+The cache folder's name is a hash of all that decides the result, so a second
+clone finds what the first one built, and a changed version never meets an old
+binary.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.console import run_logged, say
+from cluster.errors import CommandFailed, ToolsError
+from cluster.paths import cache_dir
+
+MODULE = Path(__file__).resolve().parent / "tools"
+_LOCK_TIMEOUT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One program: its Go package, and the module whose version it reports."""
+
+    name: str
+    package: str
+    module: str
+    stamps: tuple[str, ...] = ()
+
+
+_KUBERNETES_STAMPS = tuple(
+    f"{variable_package}.{field}"
+    for variable_package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    for field in ("gitVersion={version}", "gitMajor={major}", "gitMinor={minor}", "gitTreeState=clean")
+)
+
+
+def _kubernetes(name: str) -> Tool:
+    return Tool(name, f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", _KUBERNETES_STAMPS)
+
+
+def _containerd(name: str) -> Tool:
+    module = "github.com/containerd/containerd/v2"
+    return Tool(name, f"{module}/cmd/{name}", module, (f"{module}/version.Version={{version}}",))
+
+
+# In the order in which others want them: a bare API server and helm before the nodes.
+TOOLS: tuple[Tool, ...] = (
+    Tool("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+    _kubernetes("kube-apiserver"),
+    Tool(
+        "helm",
+        "helm.sh/helm/v3/cmd/helm",
+        "helm.sh/helm/v3",
+        (
+            "helm.sh/helm/v3/internal/version.version={version}",
+            "helm.sh/helm/v3/internal/version.gitTreeState=clean",
+            # What `helm template` takes for the cluster's version when it is not connected to one.
+            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor={kubernetes_major}",
+            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor={kubernetes_minor}",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor={kubernetes_major}",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={kubernetes_minor}",
+        ),
+    ),
+    _kubernetes("kubectl"),
+    _kubernetes("kube-controller-manager"),
+    _kubernetes("kube-scheduler"),
+    _kubernetes("kubelet"),
+    _kubernetes("kube-proxy"),
+    _containerd("containerd"),
+    _containerd("containerd-shim-runc-v2"),
+    _containerd("ctr"),
+    Tool("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
+)
+
+
+def module_versions(go_mod: str) -> dict[str, str]:
+    """Module path to version, from the `require` lines of a go.mod."""
+    found = re.findall(r"^\s*(?:require )?([\w./~-]+) (v[\w.+-]+)(?: // indirect)?\s*$", go_mod, re.M)
+    return dict(found)
+
+
+def ldflags(tool: Tool, versions: dict[str, str]) -> str:
+    """Linker flags: no symbol table, and the version that the program reports of itself."""
+    version = versions[tool.module]
+    major, minor = version.lstrip("v").split(".")[:2]
+    kubernetes_major, kubernetes_minor = versions["k8s.io/kubernetes"].lstrip("v").split(".")[:2]
+    values = {
+        "version": version,
+        "major": major,
+        "minor": minor,
+        "kubernetes_major": kubernetes_major,
+        "kubernetes_minor": kubernetes_minor,
+    }
+    return " ".join(["-s", "-w", *(f"-X {stamp.format(**values)}" for stamp in tool.stamps)])
+
+
+def cache_key(go_mod: str, go_sum: str, tools: Iterable[Tool] = TOOLS) -> str:
+    """A short hash of the module's versions, their checksums and the build flags; comments do not count."""
+    versions = module_versions(go_mod)
+    digest = hashlib.sha256()
+    lines = [line for line in go_mod.splitlines() if not line.strip().startswith("//")]
+    for part in (*lines, go_sum, *(f"{tool.package} {ldflags(tool, versions)}" for tool in tools)):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def bin_dir() -> Path:
+    """The folder that holds (or will hold) the programs of this go.mod."""
+    go_mod, go_sum = ((MODULE / name).read_text() for name in ("go.mod", "go.sum"))
+    return cache_dir() / "tools" / cache_key(go_mod, go_sum) / "bin"
+
+
+def tool_path(name: str) -> Path:
+    """The program's path; it is built first when it is not there. Raises ToolsError."""
+    build([name])
+    return bin_dir() / name
+
+
+def build(names: Iterable[str] = ()) -> Path:
+    """Build what is missing of the named programs (all without names) and return their folder.
+
+    A killed build leaves nothing half-made: each program is renamed into place
+    when it is whole. Two builders take turns, program by program.
+    Raises ToolsError on an unknown name, a missing Go, or a failed build.
+    """
+    wanted = _select(list(names))
+    folder = bin_dir()
+    missing = [tool for tool in wanted if not (folder / tool.name).exists()]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        versions = module_versions((MODULE / "go.mod").read_text())
+        go = _go()
+        for number, tool in enumerate(missing, 1):
+            with _lock(folder.parent / "lock"):
+                if not (folder / tool.name).exists():
+                    _build_one(go, tool, versions, folder, f"{number}/{len(missing)}")
+    return folder
+
+
+def _select(names: list[str]) -> list[Tool]:
+    by_name = {tool.name: tool for tool in TOOLS}
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise ToolsError(f"no such tool: {', '.join(unknown)}; there are: {', '.join(by_name)}")
+    return [by_name[name] for name in names] or list(TOOLS)
+
+
+def _go() -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise ToolsError("Go is not installed: put go 1.21 or newer on PATH (it fetches the version it needs)")
+    return go
+
+
+def _build_one(go: str, tool: Tool, versions: dict[str, str], folder: Path, position: str) -> None:
+    partial = folder / f".{tool.name}.{os.getpid()}"
+    command = [go, "build", "-v", "-trimpath", "-buildvcs=false"]
+    command += ["-ldflags", ldflags(tool, versions), "-o", str(partial), tool.package]
+    label = f"build {tool.name} {versions[tool.module]} ({position})"
+    try:
+        run_logged(
+            label,
+            command,
+            cwd=MODULE,
+            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"},
+            log=folder.parent / "build.log",
+        )
+        partial.rename(folder / tool.name)
+    except CommandFailed as error:
+        raise ToolsError(f"{error}\nRun the command again to resume; what is built stays.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("a") as handle:
+        waited = 0.0
+        while not _try_lock(handle.fileno()):
+            if waited % 8 == 0:
+                say(f"another build holds {path}, waiting ({waited:.0f} s)")
+            if waited >= _LOCK_TIMEOUT_SECONDS:
+                raise ToolsError(f"another build has held {path} for {waited:.0f} s: end it and try again")
+            time.sleep(1)
+            waited += 1
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
