@@ -1,0 +1,61 @@
+# Tidepool. `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+STAMP := build/.setup
+
+export PYTHONPATH := e2e
+
+.PHONY: help lock setup lint unit test bench soak manifests demo down clean
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the virtual environment in .venv from requirements.lock
+
+$(STAMP): pyproject.toml requirements.lock
+	@echo "setup: virtual environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
+	@$(BIN)/uv pip install -q --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install -q --no-deps -e .
+	@mkdir -p build && touch $@
+
+lock: setup ## Resolve the dependencies again into requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --upgrade \
+	  --no-emit-package tidepool --no-emit-index-url --no-header -o requirements.lock
+
+lint: setup ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: setup ## Tests that need neither cluster nor engine
+	$(BIN)/pytest -q -m "not apiserver and not cluster and not engine and not bench"
+
+manifests: setup ## Generate CRDs, rules and what the chart copies from them
+	$(BIN)/python -m tidepool_api.manifests
+
+test: lint ## Every test: unit, real API server, real vLLM, the real cluster end to end
+	$(BIN)/python -m cluster check
+	$(BIN)/pytest -q -m "not bench" tests e2e
+
+bench: setup ## Measure beside the peers; JSON under build/bench
+	$(BIN)/python -m tests.bench
+
+soak: setup ## What takes longer than make test may
+	$(BIN)/pytest -q -m soak e2e
+
+demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)
+	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES))
+
+down: ## Remove every trace of the demo's cluster
+	@$(PYTHON) -m cluster down
+
+clean: ## Remove build/ and the virtual environment
+	rm -rf build $(VENV)

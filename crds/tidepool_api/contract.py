@@ -1,0 +1,111 @@
+"""Names that operator, router, chart and tests share: labels, ports, paths, headers, metrics.
+
+Everything here is a promise to other processes, also to those of the release before: add, do not rename.
+"""
+
+from typing import Final
+
+GROUP: Final = "tidepool.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+MODELPOOL_PLURAL: Final = "modelpools"
+AGENTWORKFLOW_PLURAL: Final = "agentworkflows"
+
+FIELD_MANAGER: Final = "tidepool-operator"
+MANAGED_BY: Final = "tidepool"
+
+# Labels of every object that belongs to a pool; the first three are the selectors of its Deployments.
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+POOL_LABEL: Final = f"{GROUP}/pool"
+REVISION_LABEL: Final = f"{GROUP}/revision"
+ROLE_LABEL: Final = f"{GROUP}/role"
+# "gateway" or "operator"; the operator finds the gateways' pods by it.
+COMPONENT_LABEL: Final = f"{GROUP}/component"
+
+ROLE_MIXED: Final = "mixed"
+COMPONENT_GATEWAY: Final = "gateway"
+COMPONENT_OPERATOR: Final = "operator"
+
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+# Containers of an engine pod. podTemplate merges onto these names.
+ENGINE_CONTAINER: Final = "engine"
+ROUTER_CONTAINER: Final = "router"
+
+ENGINE_PORT: Final = 8000  # on 127.0.0.1 only
+TRAFFIC_PORT: Final = 8080
+METRICS_PORT: Final = 8081
+CONTROL_PORT: Final = 8082
+SERVICE_PORT: Final = 80  # of a pool's Service and of the gateway's; both lead to TRAFFIC_PORT
+
+# Sidecar and gateway, control port.
+PATH_HEALTH: Final = "/healthz"  # the process itself answers; needs no engine
+PATH_ENGINE_STARTED: Final = "/engine/started"  # the engine answers and serves the model that the spec names
+PATH_ENGINE_READY: Final = "/engine/ready"  # started, admits, makes tokens
+PATH_DRAIN: Final = "/drain"  # GET is held until the ledger is empty or the drain timeout is over
+PATH_SETTINGS: Final = "/settings"  # PUT SidecarSettings
+PATH_FLEET: Final = "/fleet"  # PUT Fleet (gateway)
+PATH_READY: Final = "/readyz"  # gateway: has a fleet and is not draining
+# Sidecar traffic port and gateway control port: load reports, one JSON object a line, held open.
+PATH_LOAD: Final = "/tidepool/load"
+PATH_LOAD_STREAM: Final = "/tidepool/load/stream"
+
+# Files, as mounted.
+SETTINGS_FILE: Final = "/etc/tidepool/settings.json"
+FLEET_FILE: Final = "/etc/tidepool/fleet.json"
+FLEET_CONFIGMAP: Final = "tidepool-fleet"
+FLEET_KEY: Final = "fleet.json"
+SETTINGS_KEY: Final = "settings.json"
+
+# Request headers.
+HEADER_PRIORITY: Final = "x-tidepool-priority"
+HEADER_SESSION: Final = "x-tidepool-session"
+HEADER_DEADLINE: Final = "x-tidepool-deadline"
+HEADER_REQUEST_ID: Final = "x-request-id"
+# Response headers.
+HEADER_POD: Final = "x-tidepool-pod"
+HEADER_QUEUE_MS: Final = "x-tidepool-queue-ms"
+# Between sidecar and gateway; taken off before the client sees the answer.
+HEADER_LOAD: Final = "x-tidepool-load"
+
+# Metrics of the sidecar ("pod" side) and of the gateway. The scrape adds namespace, pool and pod as target
+# labels, so the processes add none of these, except the gateway, which speaks of many pools.
+METRIC_REQUESTS: Final = "tidepool_requests_total"  # labels: code, outcome (ok|error|cancelled|refused)
+METRIC_RUNNING: Final = "tidepool_requests_running"
+METRIC_WAITING: Final = "tidepool_requests_waiting"
+METRIC_PROMPT_TOKENS: Final = "tidepool_prompt_tokens_total"
+METRIC_CACHED_TOKENS: Final = "tidepool_cached_prompt_tokens_total"
+METRIC_OUTPUT_TOKENS: Final = "tidepool_output_tokens_total"
+METRIC_KV_TOKENS: Final = "tidepool_kv_tokens_held"
+METRIC_KV_CAPACITY: Final = "tidepool_kv_tokens_capacity"
+METRIC_KV_USAGE: Final = "tidepool_kv_usage_ratio"
+METRIC_TTFT: Final = "tidepool_time_to_first_token_seconds"
+METRIC_TPOT: Final = "tidepool_time_per_output_token_seconds"
+METRIC_QUEUE_TIME: Final = "tidepool_queue_time_seconds"
+METRIC_REQUEST_TIME: Final = "tidepool_request_duration_seconds"
+METRIC_ESTIMATE_ERROR: Final = "tidepool_prompt_token_estimate_error_ratio"
+METRIC_ENGINE_READY: Final = "tidepool_engine_ready"
+METRIC_DRAINING: Final = "tidepool_draining"
+METRIC_GATEWAY_HELD: Final = "tidepool_gateway_requests_held"  # labels: pool ("namespace/name")
+METRIC_GATEWAY_REFUSED: Final = "tidepool_gateway_requests_refused_total"  # labels: pool, reason
+METRIC_GATEWAY_REQUESTS: Final = "tidepool_gateway_requests_total"  # labels: pool, code, outcome
+METRIC_GATEWAY_PICKS: Final = "tidepool_gateway_picks_total"  # labels: pool, reason
+METRIC_GATEWAY_RETRIES: Final = "tidepool_gateway_retries_total"  # labels: pool, reason
+METRIC_GATEWAY_ENDPOINTS: Final = "tidepool_gateway_endpoints"  # labels: pool, state
+
+# Target labels that every scrape of an engine pod carries (docs/metrics.md has the relabelling).
+LABEL_NAMESPACE: Final = "namespace"
+LABEL_POOL: Final = "pool"
+LABEL_POD: Final = "pod"
+
+SCRAPE_ANNOTATIONS: Final = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
+
+
+def peers_service(pool: str) -> str:
+    """The headless Service of a pool; its A records are all pods of the pool, ready or not."""
+    return f"{pool}-peers"
+
+
+def peers_url(pool: str, namespace: str) -> str:
+    """Endpoint source of a pool for a gateway: each A record of the host is one sidecar."""
+    return f"dns+http://{peers_service(pool)}.{namespace}.svc:{TRAFFIC_PORT}"

@@ -1,0 +1,97 @@
+"""Load reports: what a sidecar tells gateways and peers, and what a gateway tells the operator.
+
+One JSON object a line. Unknown keys are ignored and missing ones take their default, so that routers two releases
+apart understand each other.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from pydantic import TypeAdapter
+
+
+class Health(StrEnum):
+    """State of the engine behind a sidecar."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    HUNG = "hung"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """One engine's load, as its ledger knows it.
+
+    Token figures: `queued_tokens` are uncached prompt tokens of requests without a first token; `held_tokens` are
+    KV tokens held (prompt plus output so far); `expected_tokens` are output tokens still expected. `kv_usage` is
+    the engine's own gauge, 0 to 1, None when unknown. `seq` grows by one a report and restarts with the process;
+    `boot` tells processes apart.
+    """
+
+    pod: str = ""
+    pool: str = ""  # "namespace/name"
+    model: str = ""
+    boot: str = ""
+    seq: int = 0
+    health: Health = Health.STARTING
+    running: int = 0
+    waiting: int = 0
+    queued_tokens: int = 0
+    held_tokens: int = 0
+    expected_tokens: int = 0
+    kv_capacity_tokens: int | None = None
+    kv_usage: float | None = None
+    prefill_tokens_per_second: float | None = None
+    output_tokens_per_second: float | None = None
+    opened_total: int = 0
+    closed_total: int = 0
+    settings: str = ""  # SidecarSettings.digest() in force
+
+    def encode(self) -> bytes:
+        """One line of JSON with its newline."""
+        return _LOAD_REPORT.dump_json(self) + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes | str) -> "LoadReport":
+        """Raises ValueError when the line is no JSON object or a value has the wrong type."""
+        return _LOAD_REPORT.validate_json(line)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDemand:
+    """What one gateway holds and refused for one pool; counters since `GatewayReport.boot`."""
+
+    held: int = 0
+    held_bytes: int = 0
+    held_prompt_tokens: int = 0
+    oldest_held_seconds: float = 0.0
+    in_flight: int = 0
+    refused_total: int = 0
+    arrived_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayReport:
+    """What a gateway tells the operator: demand by pool ("namespace/name") and the fleet that it knows."""
+
+    gateway: str = ""
+    boot: str = ""
+    seq: int = 0
+    fleet_issued_at: float | None = None
+    pools: dict[str, PoolDemand] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """One line of JSON with its newline."""
+        return _GATEWAY_REPORT.dump_json(self) + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes | str) -> "GatewayReport":
+        """Raises ValueError when the line is no JSON object or a value has the wrong type."""
+        return _GATEWAY_REPORT.validate_json(line)
+
+
+_LOAD_REPORT: Final = TypeAdapter(LoadReport)
+_GATEWAY_REPORT: Final = TypeAdapter(GatewayReport)

@@ -1,0 +1,97 @@
+"""Routing settings of a pool, and the two documents that carry them to routers: Fleet and SidecarSettings.
+
+Both documents are read leniently: a router of the release before must not stop at a field that it does not know.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from tidepool_api.units import Duration, Quantity
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Document(BaseModel):
+    """camelCase outside, snake_case inside; frozen, so that a snapshot can be shared."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class Policy(StrEnum):
+    """How a pod is picked for a request."""
+
+    PREDICTED = "Predicted"
+    LEAST_LOAD = "LeastLoad"
+    PREFIX_HASH = "PrefixHash"
+    ROUND_ROBIN = "RoundRobin"
+
+
+class Queue(Document):
+    """Bounds of the requests that wait, for each router process."""
+
+    max_waiting: int = Field(default=256, ge=0, le=100_000, description="Requests that may wait at once.")
+    max_bytes: Quantity = Field(default="64Mi", description="Bytes of request bodies that may wait at once.")
+    timeout: Duration = Field(default="60s", description="Longest wait for a place on a pod that runs.")
+    cold_start_timeout: Duration = Field(
+        default="600s", description="Longest wait for the first pod of a pool that was at zero."
+    )
+
+
+class Routing(Document):
+    """Settings that change without restarting an engine."""
+
+    policy: Policy = Field(default=Policy.PREDICTED, description="How a pod is picked for a request.")
+    queue: Queue = Field(default_factory=Queue, description="Bounds of the requests that wait.")
+    priorities: dict[Annotated[str, Field(max_length=63)], Annotated[int, Field(ge=-1000, le=1000)]] = Field(
+        default_factory=lambda: {"interactive": 100, "batch": 0},
+        max_length=16,
+        description="Names that x-tidepool-priority may carry; the higher number goes first.",
+    )
+    retries: int = Field(
+        default=2, ge=0, le=10, description="Other pods tried before the first byte of an answer."
+    )
+
+
+class SidecarSettings(Document):
+    """What a sidecar knows of its pool: start value from a mounted file, then pushed by the operator."""
+
+    pool: Name
+    namespace: Name = "default"
+    model: Name | None = None  # what the engine must serve to be ready; None: whatever it serves
+    aliases: tuple[Name, ...] = ()
+    routing: Routing = Routing()
+    drain_timeout: Duration = "300s"
+    ask_usage: bool = True
+
+    def digest(self) -> str:
+        """Short hash that a load report carries, so that the operator sees which settings are in force."""
+        return hashlib.sha256(self.model_dump_json(by_alias=True).encode()).hexdigest()[:12]
+
+
+class FleetPool(Document):
+    """One pool as a gateway sees it.
+
+    `endpoints` are base URLs of sidecars or of bare engines; `dns+http://host:port` stands for every A record of
+    the host, asked again and again. `models[0]` is what the engine calls the model.
+    """
+
+    name: Name
+    models: tuple[Name, ...] = Field(min_length=1, max_length=64)
+    endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
+    routing: Routing = Routing()
+    # Somebody starts a pod when a request waits: hold it for coldStartTimeout, not for timeout.
+    wakes: bool = False
+
+
+class Fleet(Document):
+    """All pools of a gateway.
+
+    `issued_at` (Unix seconds) orders the documents of the operator: an older one is ignored.
+    """
+
+    issued_at: float | None = None
+    pools: tuple[FleetPool, ...] = Field(default=(), max_length=10_000)
