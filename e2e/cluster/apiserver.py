@@ -1,0 +1,177 @@
+"""A real API server alone, for tests that need no nodes: etcd and kube-apiserver on loopback."""
+
+import os
+import secrets
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cluster import certificates, control, processes, tools
+from cluster.errors import ClusterError, TimedOut
+from cluster.ports import free_ports
+
+_READY_TIMEOUT_SECONDS = 60.0
+_OWNER = "owner.json"
+_PREFIX = "tidepool-apiserver-"
+
+
+class ControlPlaneError(ClusterError):
+    """The API server did not start; the text carries the end of the failed program's log."""
+
+
+def call(url: str, token: str, authority: Path, *, timeout_seconds: float = 5.0) -> str:
+    """GET one path of an API server. Raises OSError (urllib's errors are of that kind)."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    context = ssl.create_default_context(cafile=str(authority))
+    with urllib.request.urlopen(request, timeout=timeout_seconds, context=context) as answer:
+        return str(answer.read().decode())
+
+
+class ControlPlane:
+    """etcd and kube-apiserver in a folder of their own; with `controllers`, kube-controller-manager too.
+
+    A context manager, or `start()` and `stop()`. The programs are built first
+    when they are missing. What an earlier owner left behind when it was killed
+    is cleared away at the next start.
+    """
+
+    def __init__(self, *, controllers: bool = False) -> None:
+        self._controllers = controllers
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._folder: Path | None = None
+        self.token = secrets.token_urlsafe(24)
+        self.url = ""
+        self.kubeconfig = Path()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start and wait until /readyz answers. Raises ControlPlaneError."""
+        names = ["etcd", "kube-apiserver"] + ["kube-controller-manager"] * self._controllers
+        programs = tools.build(names)
+        clear_abandoned()
+        for attempts_left in (2, 1, 0):
+            try:
+                self._start_once(programs)
+                return self
+            except ControlPlaneError:
+                self.stop()
+                # A port may have been taken between the search and the start.
+                if not attempts_left:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """End the processes that were started here and remove their folder."""
+        for child in reversed(self._children):
+            child.send_signal(signal.SIGTERM)
+            try:
+                child.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(timeout=20)
+        self._children.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _start_once(self, programs: Path) -> None:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._folder = folder
+        _write_owner(folder)
+        api_port, client_port, peer_port = free_ports(3)
+        plane = control.Plane(
+            folder=folder,
+            address="127.0.0.1",
+            api_port=api_port,
+            etcd_client_port=client_port,
+            etcd_peer_port=peer_port,
+            service_range="10.96.0.0/16",
+            pod_range="10.97.0.0/16",
+            certificates=certificates.make(folder / "pki", ["127.0.0.1", "10.96.0.1"]),
+        )
+        manager_token = secrets.token_urlsafe(24)
+        users = {self.token: control.ADMIN, manager_token: control.CONTROLLER_MANAGER}
+        _write_private(plane.token_file, control.token_csv(users))
+        self.url = plane.url
+        self.kubeconfig = plane.admin_kubeconfig
+        authority = plane.certificates.authority
+        _write_private(self.kubeconfig, control.kubeconfig(plane.url, authority, self.token))
+        _write_private(
+            plane.kubeconfig_of("kube-controller-manager"),
+            control.kubeconfig(plane.url, authority, manager_token),
+        )
+        self._spawn(programs / "etcd", control.etcd_arguments(plane))
+        self._spawn(programs / "kube-apiserver", control.apiserver_arguments(plane))
+        self._wait_ready(f"{plane.url}/readyz", authority)
+        if self._controllers:
+            self._spawn(programs / "kube-controller-manager", control.controller_manager_arguments(plane))
+        self._wait_ready(f"{plane.url}/api/v1/namespaces/default", authority)
+
+    def _spawn(self, program: Path, arguments: list[str]) -> None:
+        assert self._folder is not None
+        environment = {**os.environ, processes.MARK: str(self._folder)}
+        log = self._folder / f"{program.name}.log"
+        self._children.append(processes.spawn([str(program), *arguments], log, env=environment))
+
+    def _wait_ready(self, url: str, authority: Path) -> None:
+        deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
+        while True:
+            self._raise_if_ended()
+            try:
+                call(url, self.token, authority)
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise TimedOut(f"{url} not ready after {_READY_TIMEOUT_SECONDS:.0f} s: {error}") from error
+            time.sleep(0.05)
+
+    def _raise_if_ended(self) -> None:
+        for child in self._children:
+            if child.poll() is not None:
+                name = Path(str(child.args[0])).name  # type: ignore[index]
+                raise ControlPlaneError(f"{name} ended with {child.returncode}:\n{self._log_tail(name)}")
+
+    def _log_tail(self, name: str) -> str:
+        assert self._folder is not None
+        lines = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-15:])
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def _write_owner(folder: Path) -> None:
+    owner = processes.identify(os.getpid())
+    assert owner is not None
+    processes.write_record(folder / _OWNER, owner)
+
+
+def clear_abandoned(parent: Path | None = None) -> list[Path]:
+    """End and remove API servers whose owner is gone; returns their folders."""
+    cleared = []
+    for folder in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+        owner = processes.read_record(folder / _OWNER)
+        if owner is not None and not processes.is_alive(owner):
+            processes.end(processes.marked(str(folder)))
+            shutil.rmtree(folder, ignore_errors=True)
+            cleared.append(folder)
+    return cleared
