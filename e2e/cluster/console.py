@@ -48,8 +48,9 @@ def run_logged(
     cwd: Path | None = None,
     log: Path | None = None,
     timeout_seconds: float = 3600,
+    telling: Callable[[str], bool] = bool,
 ) -> None:
-    """Run a long command as a step; its output goes to a log, its last lines into the error.
+    """Run a long command as a step; its output goes to a log, its last telling lines into the error.
 
     Raises CommandFailed when it exits with another status than 0 or runs past the timeout.
     """
@@ -69,7 +70,7 @@ def run_logged(
     deadline.start()
     try:
         with step(label, lambda: f"({count[0]} lines of output)"):
-            _follow(process, tail, count, log)
+            _follow(process, tail, count, log, telling)
             if process.wait() != 0:
                 where = f" (whole log: {log})" if log else ""
                 raise CommandFailed(
@@ -85,14 +86,19 @@ def run_logged(
 
 
 def _follow(
-    process: subprocess.Popen[str], tail: collections.deque[str], count: list[int], log: Path | None
+    process: subprocess.Popen[str],
+    tail: collections.deque[str],
+    count: list[int],
+    log: Path | None,
+    telling: Callable[[str], bool],
 ) -> None:
     assert process.stdout is not None
     sink = log.open("a", encoding="utf-8") if log else None
     try:
         for line in process.stdout:
             count[0] += 1
-            tail.append(line.rstrip())
+            if telling(line):
+                tail.append(line.rstrip())
             if sink:
                 sink.write(line)
     finally:

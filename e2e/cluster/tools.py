@@ -1,37 +1,37 @@
-"""The programs of the cluster, built from the Go module in tools/ into the user's cache.
+"""The programs of the cluster, built from the Go modules in tools/ into the user's cache.
 
 The cache folder's name is a hash of all that decides the result, so a second
 clone finds what the first one built, and a changed version never meets an old
 binary.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.console import run_logged, say
+from cluster.console import run_logged
 from cluster.errors import CommandFailed, ToolsError
+from cluster.locks import exclusive
 from cluster.paths import cache_dir
 
-MODULE = Path(__file__).resolve().parent / "tools"
-_LOCK_TIMEOUT_SECONDS = 3600.0
+# Two modules, because containerd and Kubernetes need different versions of the same libraries.
+KUBERNETES = Path(__file__).resolve().parent / "tools"
+CONTAINERD = KUBERNETES / "containerd"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One program: its Go package, and the module whose version it reports."""
+    """One program: its Go package, the module whose version it reports, the folder of the go.mod."""
 
     name: str
     package: str
     module: str
     stamps: tuple[str, ...] = ()
+    folder: Path = KUBERNETES
 
 
 _KUBERNETES_STAMPS = tuple(
@@ -47,7 +47,8 @@ def _kubernetes(name: str) -> Tool:
 
 def _containerd(name: str) -> Tool:
     module = "github.com/containerd/containerd/v2"
-    return Tool(name, f"{module}/cmd/{name}", module, (f"{module}/version.Version={{version}}",))
+    stamps = (f"{module}/version.Version={{version}}",)
+    return Tool(name, f"{module}/cmd/{name}", module, stamps, CONTAINERD)
 
 
 # In the order in which others want them: a bare API server and helm before the nodes.
@@ -90,31 +91,41 @@ def ldflags(tool: Tool, versions: dict[str, str]) -> str:
     """Linker flags: no symbol table, and the version that the program reports of itself."""
     version = versions[tool.module]
     major, minor = version.lstrip("v").split(".")[:2]
-    kubernetes_major, kubernetes_minor = versions["k8s.io/kubernetes"].lstrip("v").split(".")[:2]
+    kubernetes = versions.get("k8s.io/kubernetes", "v0.0").lstrip("v").split(".")
     values = {
         "version": version,
         "major": major,
         "minor": minor,
-        "kubernetes_major": kubernetes_major,
-        "kubernetes_minor": kubernetes_minor,
+        "kubernetes_major": kubernetes[0],
+        "kubernetes_minor": kubernetes[1],
     }
     return " ".join(["-s", "-w", *(f"-X {stamp.format(**values)}" for stamp in tool.stamps)])
 
 
-def cache_key(go_mod: str, go_sum: str, tools: Iterable[Tool] = TOOLS) -> str:
-    """A short hash of the module's versions, their checksums and the build flags; comments do not count."""
-    versions = module_versions(go_mod)
+def cache_key(modules: Mapping[Path, tuple[str, str]], tools: Iterable[Tool] = TOOLS) -> str:
+    """A short hash of all that decides the result: (go.mod, go.sum) of each module and the build flags.
+
+    Comments of a go.mod do not count.
+    """
     digest = hashlib.sha256()
-    lines = [line for line in go_mod.splitlines() if not line.strip().startswith("//")]
-    for part in (*lines, go_sum, *(f"{tool.package} {ldflags(tool, versions)}" for tool in tools)):
-        digest.update(part.encode() + b"\0")
+    for tool in tools:
+        go_mod, go_sum = modules[tool.folder]
+        lines = [line for line in go_mod.splitlines() if not line.strip().startswith("//")]
+        for part in (tool.package, ldflags(tool, module_versions(go_mod)), *lines, go_sum):
+            digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
+def _modules() -> dict[Path, tuple[str, str]]:
+    return {
+        folder: ((folder / "go.mod").read_text(), (folder / "go.sum").read_text())
+        for folder in (KUBERNETES, CONTAINERD)
+    }
+
+
 def bin_dir() -> Path:
-    """The folder that holds (or will hold) the programs of this go.mod."""
-    go_mod, go_sum = ((MODULE / name).read_text() for name in ("go.mod", "go.sum"))
-    return cache_dir() / "tools" / cache_key(go_mod, go_sum) / "bin"
+    """The folder that holds (or will hold) the programs of these modules."""
+    return cache_dir() / "tools" / cache_key(_modules()) / "bin"
 
 
 def tool_path(name: str) -> Path:
@@ -135,12 +146,11 @@ def build(names: Iterable[str] = ()) -> Path:
     missing = [tool for tool in wanted if not (folder / tool.name).exists()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
-        versions = module_versions((MODULE / "go.mod").read_text())
         go = _go()
         for number, tool in enumerate(missing, 1):
-            with _lock(folder.parent / "lock"):
+            with exclusive(folder.parent / "lock", "programs"):
                 if not (folder / tool.name).exists():
-                    _build_one(go, tool, versions, folder, f"{number}/{len(missing)}")
+                    _build_one(go, tool, folder, f"{number}/{len(missing)}")
     return folder
 
 
@@ -159,7 +169,8 @@ def _go() -> str:
     return go
 
 
-def _build_one(go: str, tool: Tool, versions: dict[str, str], folder: Path, position: str) -> None:
+def _build_one(go: str, tool: Tool, folder: Path, position: str) -> None:
+    versions = module_versions((tool.folder / "go.mod").read_text())
     partial = folder / f".{tool.name}.{os.getpid()}"
     command = [go, "build", "-v", "-trimpath", "-buildvcs=false"]
     command += ["-ldflags", ldflags(tool, versions), "-o", str(partial), tool.package]
@@ -168,34 +179,14 @@ def _build_one(go: str, tool: Tool, versions: dict[str, str], folder: Path, posi
         run_logged(
             label,
             command,
-            cwd=MODULE,
+            cwd=tool.folder,
             env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"},
             log=folder.parent / "build.log",
+            # `-v` names each package on a line of its own; a complaint has spaces.
+            telling=lambda line: " " in line.strip(),
         )
         partial.rename(folder / tool.name)
     except CommandFailed as error:
         raise ToolsError(f"{error}\nRun the command again to resume; what is built stays.") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("a") as handle:
-        waited = 0.0
-        while not _try_lock(handle.fileno()):
-            if waited % 8 == 0:
-                say(f"another build holds {path}, waiting ({waited:.0f} s)")
-            if waited >= _LOCK_TIMEOUT_SECONDS:
-                raise ToolsError(f"another build has held {path} for {waited:.0f} s: end it and try again")
-            time.sleep(1)
-            waited += 1
-        yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
