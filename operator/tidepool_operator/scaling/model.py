@@ -1,0 +1,222 @@
+"""What a decision is made from and what comes of it.
+
+Zero, missing and stale are three things: `Known(0.0)` is the only one that says that nothing was going on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A figure that is fresh enough to act on; `age_seconds` is that of the scrape below it."""
+
+    value: float
+    age_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The last figure seen, too old to act on."""
+
+    value: float
+    age_seconds: float
+    reason: str = "too old"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """No figure at all; never read as zero."""
+
+    reason: str = "not in Prometheus"
+
+
+Sample = Known | Stale | Missing
+_UNREAD: Final = Missing("not read yet")
+
+
+class PodState(StrEnum):
+    """Where a live pod (one that is not being deleted) stands."""
+
+    PENDING = "pending"  # no node yet
+    STARTING = "starting"  # on a node, its engine has not started once
+    UNREADY = "unready"  # its engine had started, and the pod is not ready now
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class LivePod:
+    """A pod of a pool as the operator's cache knows it, without those that are being deleted."""
+
+    name: str
+    state: PodState
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """Figures of one live pod. KV usage is a ratio; rates are per second."""
+
+    name: str
+    state: PodState
+    kv_usage: Sample = _UNREAD
+    waiting: Sample = _UNREAD
+    running: Sample = _UNREAD
+    prompt_tokens_rate: Sample = _UNREAD
+    cached_tokens_rate: Sample = _UNREAD
+    output_tokens_rate: Sample = _UNREAD
+    requests_rate: Sample = _UNREAD
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What all gateways together hold, refuse and have in flight for a pool.
+
+    `held` and `refused` count requests; `refused` is over the last half minute, so that a refusal is seen by
+    more than one tick.
+    """
+
+    held: Sample = _UNREAD
+    refused: Sample = _UNREAD
+    in_flight: Sample = _UNREAD
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReading:
+    """Everything that one tick knows of one pool; `key` is "namespace/name".
+
+    `trouble` says in words why figures are missing when the cause is not the pod's own, such as Prometheus away.
+    """
+
+    key: str
+    pods: tuple[PodReading, ...] = ()
+    demand: Demand = Demand()
+    time_to_first_token_seconds: Sample = _UNREAD  # 90th percentile over all pods
+    time_per_output_token_seconds: Sample = _UNREAD  # 90th percentile over all pods
+    trouble: str | None = None
+
+    def ready(self) -> tuple[PodReading, ...]:
+        """The pods that serve."""
+        return tuple(pod for pod in self.pods if pod.state is PodState.READY)
+
+    def coming(self) -> int:
+        """Pods asked for that have not served yet."""
+        return sum(pod.state in (PodState.PENDING, PodState.STARTING) for pod in self.pods)
+
+
+class Mode(StrEnum):
+    """Whether decisions are carried out."""
+
+    AUTO = "Auto"
+    RECOMMEND = "Recommend"
+
+
+class Select(StrEnum):
+    """Which of several rate policies counts, as in the HPA's selectPolicy."""
+
+    MAX = "Max"
+    MIN = "Min"
+    DISABLED = "Disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class RatePolicy:
+    """At most `pods` replicas, or `percent` of them, within any `period_seconds`; one of the two is set."""
+
+    period_seconds: float
+    pods: int | None = None
+    percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Behavior:
+    """How fast one direction may go, and for how long it looks back before it goes."""
+
+    stabilization_seconds: float
+    policies: tuple[RatePolicy, ...]
+    select: Select = Select.MAX
+
+
+# The HPA's own defaults: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#default-behavior
+SCALE_UP_DEFAULT: Final = Behavior(0.0, (RatePolicy(15.0, percent=100.0), RatePolicy(15.0, pods=4)))
+SCALE_DOWN_DEFAULT: Final = Behavior(300.0, (RatePolicy(15.0, percent=100.0),))
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSpec:
+    """A pool's `spec.scaling` in plain numbers (`spec.from_scaling` makes it)."""
+
+    min_replicas: int
+    max_replicas: int
+    mode: Mode = Mode.AUTO
+    kv_utilization: float = 0.8
+    time_to_first_token_seconds: float | None = None
+    time_per_output_token_seconds: float | None = None
+    idle_after_seconds: float = 600.0
+    scale_up: Behavior = SCALE_UP_DEFAULT
+    scale_down: Behavior = SCALE_DOWN_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledPool:
+    """A pool with `scaling`, as the operator's cache knows it this moment; `replicas` is spec.replicas."""
+
+    namespace: str
+    name: str
+    replicas: int
+    spec: ScalingSpec
+    pods: tuple[LivePod, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name that gateways and load reports use."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Demand expected at the end of `horizon_seconds`, as replicas by resource."""
+
+    horizon_seconds: float
+    replicas: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The autoscaler's answer for one pool; `time` is Unix seconds, `replicas` what the pool should have.
+
+    `reason` is CamelCase and stable, `message` says it in words with the numbers behind it, `binding` names the
+    resource that decided (kv, waiting, latency, demand, idle, bounds, data or none) and `samples` holds the
+    figures as read.
+    """
+
+    time: float
+    replicas: int
+    reason: str
+    message: str
+    binding: str = "none"
+    samples: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one decision hands to the next of the same pool. An empty one is how a restarted operator begins.
+
+    `since` is when looking began (or began anew after somebody else changed the replicas): no scale-down before
+    the stabilisation window has passed since then. `wanted_high` and `wanted_low` are the (time, replicas) wanted
+    within the windows, without those that a later one outdoes. `changes` are (time, replicas added) of our own
+    acts, `idle_since` begins with the first reading that knows the pool to be idle, and `saturated_running` is the
+    number of running requests per pod at which requests last had to wait, seen at `saturated_at`.
+    """
+
+    since: float | None = None
+    replicas: int | None = None
+    wanted_high: tuple[tuple[float, int], ...] = ()
+    wanted_low: tuple[tuple[float, int], ...] = ()
+    changes: tuple[tuple[float, int], ...] = ()
+    idle_since: float | None = None
+    saturated_running: float | None = None
+    saturated_at: float | None = None
+    pods_changed_at: float | None = None
+    ready_pods: int | None = None
