@@ -18,7 +18,6 @@ from cluster.errors import ClusterError, TimedOut
 from cluster.ports import free_ports
 
 _READY_TIMEOUT_SECONDS = 60.0
-_OWNER = "owner.json"
 _PREFIX = "tidepool-apiserver-"
 
 
@@ -62,7 +61,7 @@ class ControlPlane:
         """Start and wait until /readyz answers. Raises ControlPlaneError."""
         names = ["etcd", "kube-apiserver"] + ["kube-controller-manager"] * self._controllers
         programs = tools.build(names)
-        clear_abandoned()
+        processes.clear_abandoned(Path(tempfile.gettempdir()), _PREFIX)
         for attempts_left in (2, 1, 0):
             try:
                 self._start_once(programs)
@@ -94,7 +93,7 @@ class ControlPlane:
     def _start_once(self, programs: Path) -> None:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._folder = folder
-        _write_owner(folder)
+        processes.claim(folder)
         api_port, client_port, peer_port = free_ports(3)
         plane = control.Plane(
             folder=folder,
@@ -157,21 +156,3 @@ class ControlPlane:
 def _write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-def _write_owner(folder: Path) -> None:
-    owner = processes.identify(os.getpid())
-    assert owner is not None
-    processes.write_record(folder / _OWNER, owner)
-
-
-def clear_abandoned(parent: Path | None = None) -> list[Path]:
-    """End and remove API servers whose owner is gone; returns their folders."""
-    cleared = []
-    for folder in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
-        owner = processes.read_record(folder / _OWNER)
-        if owner is not None and not processes.is_alive(owner):
-            processes.end(processes.marked(str(folder)))
-            shutil.rmtree(folder, ignore_errors=True)
-            cleared.append(folder)
-    return cleared

@@ -7,6 +7,7 @@ to, and nothing is ever signalled whose record does not match.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from cluster.errors import TimedOut
 # Carried in the environment of all that the cluster starts, so that a process
 # is found even if the command that started it was killed before it wrote the record.
 MARK = "TIDEPOOL_CLUSTER_STATE"
+_OWNER = "owner.json"
 
 
 @dataclass(frozen=True)
@@ -160,3 +162,22 @@ def _environment(entry: Path) -> bytes:
         return (entry / "environ").read_bytes()
     except OSError:
         return b""
+
+
+def claim(folder: Path) -> None:
+    """Write down that this process owns a folder and all processes marked with it."""
+    owner = identify(os.getpid())
+    if owner is not None:
+        write_record(folder / _OWNER, owner)
+
+
+def clear_abandoned(parent: Path, prefix: str) -> list[Path]:
+    """End the processes and remove the folders of owners that are gone; returns the folders."""
+    cleared = []
+    for folder in parent.glob(f"{prefix}*"):
+        owner = read_record(folder / _OWNER)
+        if owner is not None and not is_alive(owner):
+            end(marked(str(folder)))
+            shutil.rmtree(folder, ignore_errors=True)
+            cleared.append(folder)
+    return cleared
