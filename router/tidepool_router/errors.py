@@ -1,0 +1,71 @@
+"""All errors of the router that cross a module.
+
+RouterError
+├── SettingsError          a file, flag or document that cannot be used; the message names the field
+├── Refused                a request that gets an answer of ours; `refusal` says which
+│   ├── QueueFull          429: no room to wait
+│   ├── QueueTimeout       503: waited as long as it may
+│   └── NoPods             503: nothing to send to and nothing that wakes
+└── UpstreamError          an engine or sidecar did not answer; `kind` as in Reservation.failed
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FailureKind = Literal["connect", "reset", "first_byte_timeout", "http_5xx"]
+
+
+class RouterError(Exception):
+    """Base of everything that the router raises on purpose."""
+
+
+class SettingsError(RouterError):
+    """A setting cannot be used; the message names it and says what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer of the router's own: HTTP status, OpenAI error type, code, and a sentence for the client."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    retry_after_seconds: float | None = None
+
+
+class Refused(RouterError):
+    """The request is answered by the router itself."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class QueueFull(Refused):
+    """The queue is at its bound of requests or bytes."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(Refusal(429, "rate_limit_error", "queue_full", message, retry_after_seconds))
+
+
+class QueueTimeout(Refused):
+    """The request waited as long as the pool's queue lets it."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(Refusal(503, "service_unavailable", "queue_timeout", message, retry_after_seconds))
+
+
+class NoPods(Refused):
+    """The pool has no pod that takes requests, and none is on its way."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 5.0) -> None:
+        super().__init__(Refusal(503, "service_unavailable", "no_pods", message, retry_after_seconds))
+
+
+class UpstreamError(RouterError):
+    """An engine or a sidecar failed before the answer was complete."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind

@@ -1,0 +1,42 @@
+"""What the router knows of a request before any engine has seen it. PURE: no I/O, no clock."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Api(StrEnum):
+    """Family of an inference path; it decides where the model stands and what errors look like."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    SCORE = "score"
+    TRANSCRIPTIONS = "transcriptions"
+    TOKENIZE = "tokenize"
+    OTHER = "other"
+
+
+class RequestFacts(msgspec.Struct, frozen=True, gc=False):
+    """One request as routing sees it. A msgspec Struct, because it is made for every request: a fifth of the time.
+
+    `prompt_bytes` is the size of what becomes prompt tokens (messages, prompt, input, tools), `body_bytes` of the
+    whole body. `max_tokens` is the client's cap on the output of one choice, `choices` how many answers it asked
+    for (`n`). `priority` is the higher the sooner. `asked_usage` says whether a stream will carry usage because
+    the client asked for it.
+    """
+
+    api: Api
+    path: str
+    model: str
+    stream: bool = False
+    max_tokens: int | None = None
+    choices: int = 1
+    prompt_bytes: int = 0
+    body_bytes: int = 0
+    priority: int = 0
+    session: str | None = None
+    asked_usage: bool = False

@@ -1,0 +1,205 @@
+"""Request bodies: what they say, and the two splices that may be made in them."""
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from tidepool_router.errors import Refusal, Refused
+from tidepool_router.facts import Api, RequestFacts
+
+# Walks one JSON value from an index and says where it ends, at C speed. Bodies are decoded as latin-1 for it, so
+# that an index into the text is an index into the bytes; JSON's own characters are ASCII, so nothing is confused.
+_scan_value: Final = json.JSONDecoder().scan_once
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_ASKED: Final = b'"stream_options":{"include_usage":true}'
+_PART_MODEL: Final = re.compile(rb'name="?model"?\s*(?:\r\n[^\r\n]+)*\r\n\r\n([^\r\n]*)\r\n', re.IGNORECASE)
+_NOTHING: Final = msgspec.Raw(b"")
+
+
+class _Body(msgspec.Struct):
+    """The members that routing reads; all else is skipped. Values are as loose as clients are."""
+
+    model: Any = None
+    stream: Any = None
+    stream_options: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    n: Any = None
+    messages: msgspec.Raw = _NOTHING
+    prompt: msgspec.Raw = _NOTHING
+    input: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    documents: msgspec.Raw = _NOTHING
+
+
+_decode: Final = msgspec.json.Decoder(_Body).decode
+
+
+def inspect(
+    api: Api, path: str, body: bytes, *, content_type: bytes = b"", priority: int = 0, session: str | None = None
+) -> RequestFacts:
+    """Facts of one request.
+
+    Raises Refused (400) for a body that is no JSON object, or whose `model` is no string.
+    """
+    if is_multipart(content_type):
+        model = _multipart_model(body)
+        return RequestFacts(
+            api, path, model, prompt_bytes=len(body), body_bytes=len(body), priority=priority, session=session
+        )
+    fields = _read(body)
+    model = fields.model
+    if model is None:
+        model = ""
+    elif type(model) is not str:
+        raise _bad_request("the field model is no string; name the model as /v1/models lists it")
+    options = fields.stream_options
+    return RequestFacts(
+        api,
+        path,
+        model,
+        fields.stream is True,
+        _cap(fields),
+        fields.n if type(fields.n) is int and fields.n > 0 else 1,
+        _prompt_bytes(fields),
+        len(body),
+        priority,
+        session,
+        type(options) is dict and options.get("include_usage") is True,
+    )
+
+
+def is_multipart(content_type: bytes) -> bool:
+    """Whether the body is a form with parts, as audio uploads are."""
+    return content_type[:19].lower() == b"multipart/form-data"
+
+
+def rename_model(body: bytes, new: str, content_type: bytes = b"") -> bytes:
+    """The body with its top-level `model` (or its form part of that name) replaced; every other byte stays.
+
+    A body that names it more than once has each replaced. Raises ValueError when it is no JSON object.
+    """
+    if is_multipart(content_type):
+        parts = [(*match.span(1), new.encode()) for match in _PART_MODEL.finditer(body)]
+        return _spliced(body, parts[:1])
+    value = json.dumps(new).encode()
+    spans = [(start, end) for key, start, end in _members(body) if key == "model"]
+    return _spliced(body, [(start, end, value) for start, end in spans])
+
+
+def ask_usage(body: bytes) -> bytes:
+    """The body with `stream_options.include_usage` true; every other byte stays.
+
+    Raises ValueError when it is no JSON object.
+    """
+    if b'"stream_options"' not in body:
+        brace = body.index(b"{") + 1
+        comma = b"" if body[brace:].lstrip()[:1] == b"}" else b","
+        return b"%b%b%b%b" % (body[:brace], _ASKED, comma, body[brace:])
+    return _ask_usage_slowly(body)
+
+
+def _ask_usage_slowly(body: bytes) -> bytes:
+    members = list(_members(body))
+    present = [(start, end) for key, start, end in members if key == "stream_options"]
+    if not present:
+        brace = body.index(b"{") + 1
+        return _spliced(body, [(brace, brace, _ASKED + (b"," if members else b""))])
+    start, end = present[-1]  # of equal names the last one counts, for json and for the engine
+    options = body[start:end]
+    if options[:1] != b"{":
+        return _spliced(body, [(start, end, b'{"include_usage":true}')])
+    inner = [(s, e) for key, s, e in _members(options) if key == "include_usage"]
+    if inner:
+        return _spliced(body, [(start + inner[-1][0], start + inner[-1][1], b"true")])
+    comma = b"" if not options[1:-1].strip() else b","
+    return _spliced(body, [(start + 1, start + 1, b'"include_usage":true' + comma)])
+
+
+def _spliced(body: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
+    parts, at = [], 0
+    for start, end, new in changes:
+        parts += (body[at:start], new)
+        at = end
+    parts.append(body[at:])
+    return b"".join(parts)
+
+
+def _members(body: bytes) -> list[tuple[str, int, int]]:
+    """Name, start and end of each member's value in the outermost object."""
+    text = body.decode("latin-1")
+    at = _SPACE.match(text).end()  # type: ignore[union-attr]  # matches the empty string anywhere
+    if text[at : at + 1] != "{":
+        raise ValueError("no JSON object")
+    members: list[tuple[str, int, int]] = []
+    at = _skip(text, at + 1)
+    while text[at : at + 1] != "}":
+        try:
+            key, end = _scan_value(text, at)
+            start = _skip(text, _after(text, _skip(text, end), ":"))
+            _, end = _scan_value(text, start)
+        except (StopIteration, RecursionError) as error:
+            raise ValueError("no JSON object") from error
+        members.append((str(key), start, end))
+        at = _skip(text, end)
+        if text[at : at + 1] == ",":
+            at = _skip(text, at + 1)
+    return members
+
+
+def _skip(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+
+
+def _after(text: str, at: int, sign: str) -> int:
+    if text[at : at + 1] != sign:
+        raise ValueError("no JSON object")
+    return at + 1
+
+
+def _read(body: bytes) -> _Body:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _read_leniently(body)
+
+
+def _read_leniently(body: bytes) -> _Body:
+    """What engines accept goes beyond strict JSON (NaN, a byte order mark): their parser has the last word."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise _bad_request(f"the body is not valid JSON: {reason}") from error
+    if not isinstance(document, dict):
+        raise _bad_request("the body must be a JSON object")
+    fields = _Body(**{name: document.get(name) for name in ("model", "stream", "stream_options", "n")})
+    fields.max_tokens = document.get("max_tokens")
+    fields.messages = msgspec.Raw(body)
+    return fields
+
+
+def _cap(fields: _Body) -> int | None:
+    for cap in (fields.max_completion_tokens, fields.max_tokens, fields.max_output_tokens):
+        if type(cap) is int and cap >= 0:
+            return cap
+    return None
+
+
+def _prompt_bytes(fields: _Body) -> int:
+    return sum(
+        memoryview(part).nbytes
+        for part in (fields.messages, fields.prompt, fields.input, fields.tools, fields.documents)
+    )
+
+
+def _multipart_model(body: bytes) -> str:
+    match = _PART_MODEL.search(body)
+    return match[1].decode("utf-8", "replace") if match else ""
+
+
+def _bad_request(message: str) -> Refused:
+    return Refused(Refusal(400, "invalid_request_error", "invalid_json", message))

@@ -1,0 +1,87 @@
+"""Token counts as engines report them, in streams and in whole answers."""
+
+import re
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+
+class Usage(NamedTuple):
+    """Tokens of one request; `cached_tokens` is None when the engine does not say."""
+
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int | None
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    prompt_tokens_details: dict[str, Any] | None = None
+    input_tokens_details: dict[str, Any] | None = None
+
+
+class _Inner(msgspec.Struct):
+    usage: _Counts | None = None
+
+
+class _Event(msgspec.Struct):
+    """The members of a stream's event that matter here: three APIs put their usage in three places."""
+
+    choices: msgspec.Raw | None = None
+    usage: _Counts | None = None
+    message: _Inner | None = None
+    response: _Inner | None = None
+
+
+_decode_event: Final = msgspec.json.Decoder(_Event).decode
+_decode_counts: Final = msgspec.json.Decoder(_Counts).decode
+_USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+
+
+def of_event(data: bytes) -> tuple[Usage | None, bool]:
+    """Usage in the JSON of one event, and whether the event carries nothing else (its `choices` are empty)."""
+    try:
+        event = _decode_event(data)
+    except msgspec.DecodeError:
+        return None, False
+    counts = event.usage
+    if counts is None:
+        inner = event.message or event.response
+        counts = inner.usage if inner is not None else None
+    if counts is None:
+        return None, False
+    alone = event.choices is not None and not bytes(event.choices).strip(b"[] \t\r\n")
+    return _usage(counts), alone
+
+
+def of_answer(tail: bytes) -> Usage | None:
+    """Usage in a whole JSON answer, or in the last part of one; None when it is not there."""
+    found = None
+    for found in _USAGE_OBJECT.finditer(tail, max(0, tail.rfind(b'"usage"'))):
+        pass
+    if found is None:
+        return None
+    try:
+        return _usage(_decode_counts(found[1]))
+    except msgspec.DecodeError:
+        return None
+
+
+def _usage(counts: _Counts) -> Usage:
+    prompt = counts.prompt_tokens if counts.prompt_tokens is not None else counts.input_tokens
+    output = counts.completion_tokens if counts.completion_tokens is not None else counts.output_tokens
+    return Usage(prompt or 0, output or 0, _cached(counts))
+
+
+def _cached(counts: _Counts) -> int | None:
+    if counts.cache_read_input_tokens is not None:
+        return counts.cache_read_input_tokens
+    for details in (counts.prompt_tokens_details, counts.input_tokens_details):
+        cached = details.get("cached_tokens") if details else None
+        if type(cached) is int:
+            return cached
+    return None
