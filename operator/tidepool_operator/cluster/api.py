@@ -1,0 +1,120 @@
+"""What the operator asks of the API server: reads, server-side apply, patches, deletes, scale, events.
+
+Writes go through a fence: a process that lost the Lease cannot write any more.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from tidepool_api.contract import FIELD_MANAGER
+from tidepool_operator.cluster.client import Client
+from tidepool_operator.cluster.kinds import EVENT, Kind, Object, kind_of
+from tidepool_operator.errors import NotFound
+
+_APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
+_MERGE: Final = "application/merge-patch+json"
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PAGE: Final = 500
+
+Fence = Callable[[], None]
+
+
+def open_fence() -> None:
+    """The fence of a process that needs no Lease: tests and one-off reads."""
+
+
+class Api:
+    """Typed access over a Client.
+
+    `fence` is called before each write and raises NotLeader when this process may not write.
+    All methods raise ApiError.
+    """
+
+    def __init__(self, client: Client, fence: Fence = open_fence) -> None:
+        self._client = client
+        self._fence = fence
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """One object. Raises NotFound."""
+        return await self._client.request("GET", kind.path(namespace, name))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+        cached: bool = False,
+    ) -> list[Object]:
+        """All objects of a kind, page by page; `cached` lets the API server answer from its watch cache."""
+        query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
+        if cached:
+            # With resourceVersion=0 a limit is not honoured: one answer, from memory.
+            query = {"resourceVersion": "0", "labelSelector": labels, "fieldSelector": fields}
+        query = {key: value for key, value in query.items() if value}
+        accept = _METADATA_ONLY if metadata_only else "application/json"
+        items: list[Object] = []
+        while True:
+            page = await self._client.request("GET", kind.path(namespace), query=query, accept=accept)
+            items += page.get("items") or []
+            proceed = page.get("metadata", {}).get("continue")
+            if not proceed:
+                return items
+            query["continue"] = proceed
+
+    async def apply(self, item: Object, *, dry_run: bool = False) -> Object:
+        """Server-side apply: owned fields become ours, foreign fields stay, unknown fields are refused by name."""
+        if not dry_run:
+            self._fence()
+        metadata = item["metadata"]
+        query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        path = kind_of(item).path(metadata.get("namespace"), metadata["name"])
+        return await self._client.request("PATCH", path, query=query, body=item, content_type=_APPLY)
+
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, change: Object, *, subresource: str | None = None
+    ) -> Object:
+        """Merge patch. With metadata.resourceVersion in `change` it raises Conflict when the object moved on."""
+        self._fence()
+        return await self._client.request(
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            query={"fieldManager": FIELD_MANAGER},
+            body=change,
+            content_type=_MERGE,
+        )
+
+    async def create(self, kind: Kind, namespace: str, item: Object) -> Object:
+        """A new object. Raises Conflict when it exists."""
+        self._fence()
+        return await self._client.request(
+            "POST", kind.path(namespace), query={"fieldManager": FIELD_MANAGER}, body=item
+        )
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
+        """Delete in the background; False when it was gone. With `uid` only that very object."""
+        self._fence()
+        options: Object = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await self._client.request("DELETE", kind.path(namespace, name), body=options)
+        except NotFound:
+            return False
+        return True
+
+    async def status(self, kind: Kind, namespace: str, name: str, status: Object) -> Object:
+        """Merge `status` into an object's status; keys set to None vanish."""
+        return await self.patch(kind, namespace, name, {"status": status}, subresource="status")
+
+    async def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> None:
+        """Set a replica count through the scale subresource, as an HPA does."""
+        await self.patch(kind, namespace, name, {"spec": {"replicas": replicas}}, subresource="scale")
+
+    async def event(self, namespace: str, item: Object) -> None:
+        """Post one events.k8s.io Event."""
+        await self.create(EVENT, namespace, item)

@@ -1,0 +1,68 @@
+"""The kinds of objects that the operator reads or writes, and their addresses in the API."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidepool_api import contract
+
+# An object as the API server speaks it. What crosses into the pure rooms is narrowed there.
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind; `group` is empty for the core API."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """As objects carry it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """URL path; without a namespace the collection over all namespaces."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/" + "/".join(parts)
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+MODEL_POOL: Final = Kind(contract.GROUP, contract.VERSION, contract.MODELPOOL_PLURAL, "ModelPool")
+AGENT_WORKFLOW: Final = Kind(contract.GROUP, contract.VERSION, contract.AGENTWORKFLOW_PLURAL, "AgentWorkflow")
+DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
+POD: Final = Kind("", "v1", "pods", "Pod")
+SERVICE: Final = Kind("", "v1", "services", "Service")
+SERVICE_ACCOUNT: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
+CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
+DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
+
+# What the operator makes for a pool, in the order in which it is applied: what pods refer to comes first.
+OWNED: Final = (
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    SERVICE,
+    DISRUPTION_BUDGET,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+)
+WATCHED: Final = (MODEL_POOL, AGENT_WORKFLOW, *OWNED, POD)
+_BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in (*WATCHED, LEASE, EVENT)}
+
+
+def kind_of(item: Object) -> Kind:
+    """The kind of a rendered object. Raises KeyError for one that the operator does not handle."""
+    return _BY_NAME[item["apiVersion"], item["kind"]]

@@ -1,0 +1,142 @@
+"""What the watches have told: the newest known state of every object that the operator cares for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidepool_api.contract import POOL_LABEL
+from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Kind, Object
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Name of a namespaced object, without its kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+# Told after the store has changed: kind, state before (None: new), state after (None: gone).
+Listener = Callable[[Kind, Object | None, Object | None], None]
+
+# With thousands of pods the store is most of the operator's memory: a pod's volumes, mounts and environment are
+# of no use here, they follow from its revision.
+_POD_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+_POD_STATUS: Final = (
+    "phase",
+    "reason",
+    "message",
+    "podIP",
+    "startTime",
+    "conditions",
+    "containerStatuses",
+    "initContainerStatuses",
+)
+
+
+def key_of(item: Mapping[str, Any]) -> Key:
+    """Key of any namespaced object."""
+    return Key(item["metadata"].get("namespace", ""), item["metadata"]["name"])
+
+
+def version_of(item: Mapping[str, Any] | None) -> int:
+    """resourceVersion as a number (KEP-5504: comparable within a kind); -1 for no object."""
+    return -1 if item is None else int(item["metadata"].get("resourceVersion", -1))
+
+
+def pool_of(kind: Kind, item: Mapping[str, Any]) -> Key | None:
+    """The pool that an object belongs to, by its label; a ModelPool belongs to itself."""
+    metadata = item["metadata"]
+    name = metadata["name"] if kind == MODEL_POOL else (metadata.get("labels") or {}).get(POOL_LABEL)
+    return Key(metadata.get("namespace", ""), name) if name else None
+
+
+class Store:
+    """Objects by kind and name, and by pool. Fed by watches and by the answers to own writes; newest wins."""
+
+    def __init__(self) -> None:
+        self._items: dict[Kind, dict[Key, Object]] = {}
+        self._pools: dict[tuple[Kind, Key], dict[str, Object]] = {}
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` told of every change."""
+        self._listeners.append(listener)
+
+    def put(self, kind: Kind, item: Object) -> bool:
+        """Take in a state; False when the store knows a newer one (or this one)."""
+        key, known = key_of(item), self._items.get(kind, {}).get(key_of(item))
+        if known is not None and version_of(known) >= version_of(item):
+            return False
+        slim = _slim(kind, item)
+        if known is not None:
+            self._unindex(kind, key, known)
+        self._items.setdefault(kind, {})[key] = slim
+        pool = pool_of(kind, slim)
+        if pool is not None:
+            self._pools.setdefault((kind, pool), {})[key.name] = slim
+        self._tell(kind, known, slim)
+        return True
+
+    def forget(self, kind: Kind, key: Key, *, uid: str = "") -> bool:
+        """The object is gone; with `uid` only when the store still holds that very object."""
+        known = self._items.get(kind, {}).get(key)
+        if known is None or (uid and known["metadata"].get("uid") != uid):
+            return False
+        del self._items[kind][key]
+        self._unindex(kind, key, known)
+        self._tell(kind, known, None)
+        return True
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        """The newest known state, or None."""
+        return self._items.get(kind, {}).get(key)
+
+    def of_pool(self, kind: Kind, pool: Key) -> Iterable[Object]:
+        """All objects of one kind that carry the pool's label."""
+        return list(self._pools.get((kind, pool), {}).values())
+
+    def all(self, kind: Kind) -> Iterator[Object]:
+        """Every object of a kind."""
+        yield from list(self._items.get(kind, {}).values())
+
+    def keys(self, kind: Kind) -> list[Key]:
+        """Keys of a kind."""
+        return list(self._items.get(kind, {}))
+
+    def _unindex(self, kind: Kind, key: Key, item: Object) -> None:
+        pool = pool_of(kind, item)
+        if pool is None:
+            return
+        members = self._pools.get((kind, pool), {})
+        members.pop(key.name, None)
+        if not members:
+            self._pools.pop((kind, pool), None)
+
+    def _tell(self, kind: Kind, before: Object | None, after: Object | None) -> None:
+        for listener in self._listeners:
+            listener(kind, before, after)
+
+
+def _slim(kind: Kind, item: Object) -> Object:
+    metadata = item["metadata"]
+    if kind == POD:
+        status = item.get("status") or {}
+        return {
+            "metadata": {field: metadata[field] for field in _POD_METADATA if field in metadata},
+            "spec": {"nodeName": (item.get("spec") or {}).get("nodeName")},
+            "status": {field: status[field] for field in _POD_STATUS if field in status},
+        }
+    return {**item, "metadata": {field: metadata[field] for field in metadata if field != "managedFields"}}
