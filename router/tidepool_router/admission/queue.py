@@ -1,0 +1,129 @@
+"""A bounded queue of requests that wait: higher priority first, then the older one.
+
+Bounded by count, by bytes of bodies and, for each ticket, by time.
+"""
+
+import heapq
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Answer to an offer."""
+
+    ADMIT = "admit"
+    WAIT = "wait"
+    REFUSE = "refuse"
+
+
+class Refusal(StrEnum):
+    """Which bound a refused offer met; values of the metrics' label `reason`."""
+
+    COUNT = "queue_count"
+    BYTES = "queue_bytes"
+    TIMEOUT = "queue_timeout"
+    NO_PODS = "no_pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one queue; timeouts belong to tickets, because they depend on why a request waits."""
+
+    max_waiting: int
+    max_bytes: int
+
+
+class Ticket:
+    """One request that waits. `priority`: the higher number goes first."""
+
+    __slots__ = ("body_bytes", "deadline", "offered_at", "priority", "prompt_tokens", "waiting")
+
+    def __init__(
+        self, *, priority: int, body_bytes: int, prompt_tokens: int, offered_at: float, deadline: float
+    ) -> None:
+        self.priority = priority
+        self.body_bytes = body_bytes
+        self.prompt_tokens = prompt_tokens
+        self.offered_at = offered_at
+        self.deadline = deadline  # leaves by `expire` at this time
+        self.waiting = False
+
+    def __repr__(self) -> str:
+        return f"<Ticket priority={self.priority} offered_at={self.offered_at} bytes={self.body_bytes}>"
+
+
+class Queue:
+    """Tickets that wait, with the sums that a gateway reports as demand."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.held = 0
+        self.held_bytes = 0
+        self.held_prompt_tokens = 0
+        self._sequence = 0
+        # Lazy deletion: a removed ticket stays until it comes up or until half of the heap is dead.
+        self._heap: list[tuple[int, int, Ticket]] = []
+
+    def offer(self, ticket: Ticket, *, free: int = 0) -> tuple[Verdict, Refusal | None]:
+        """Take a ticket in.
+
+        ADMIT when there is a free place and nobody waits (an offer never overtakes); WAIT when it fits the
+        bounds; REFUSE with the bound that it met.
+        """
+        if free > 0 and self.held == 0:
+            return Verdict.ADMIT, None
+        if self.held >= self.limits.max_waiting:
+            return Verdict.REFUSE, Refusal.COUNT
+        if self.held_bytes + ticket.body_bytes > self.limits.max_bytes:
+            return Verdict.REFUSE, Refusal.BYTES
+        self._sequence += 1
+        ticket.waiting = True
+        heapq.heappush(self._heap, (-ticket.priority, self._sequence, ticket))
+        self._count(ticket, 1)
+        return Verdict.WAIT, None
+
+    def take(self, free: int) -> list[Ticket]:
+        """Up to `free` tickets in order; they no longer wait."""
+        taken: list[Ticket] = []
+        while len(taken) < free and self._heap:
+            ticket = heapq.heappop(self._heap)[2]
+            if ticket.waiting:
+                self._leave(ticket)
+                taken.append(ticket)
+        return taken
+
+    def expire(self, now: float) -> list[Ticket]:
+        """Tickets whose deadline has come, oldest deadline first; they no longer wait."""
+        late = sorted(
+            (t for _, _, t in self._heap if t.waiting and t.deadline <= now), key=lambda ticket: ticket.deadline
+        )
+        for ticket in late:
+            self.remove(ticket)
+        return late
+
+    def remove(self, ticket: Ticket) -> bool:
+        """A ticket's client has gone; False when it did not wait here."""
+        if not ticket.waiting:
+            return False
+        self._leave(ticket)
+        if len(self._heap) > 2 * self.held + 16:
+            self._heap = [item for item in self._heap if item[2].waiting]
+            heapq.heapify(self._heap)
+        return True
+
+    def oldest_offered_at(self) -> float | None:
+        """When the ticket that waits longest was offered; None with none waiting. O(n), for reports."""
+        return min((t.offered_at for _, _, t in self._heap if t.waiting), default=None)
+
+    def next_deadline(self) -> float | None:
+        """Earliest deadline among the waiting; None with none waiting. O(n)."""
+        return min((t.deadline for _, _, t in self._heap if t.waiting), default=None)
+
+    def _leave(self, ticket: Ticket) -> None:
+        ticket.waiting = False
+        self._count(ticket, -1)
+
+    def _count(self, ticket: Ticket, sign: int) -> None:
+        self.held += sign
+        self.held_bytes += sign * ticket.body_bytes
+        self.held_prompt_tokens += sign * ticket.prompt_tokens

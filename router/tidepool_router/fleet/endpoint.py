@@ -1,0 +1,68 @@
+"""Where a sidecar or a bare engine listens, and how such an address is written."""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from tidepool_router.errors import SettingsError
+
+DNS_PREFIX: Final = "dns+"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address to connect to. `key` ("host:port", "[v6]:port") names it in maps, logs and metrics."""
+
+    key: str
+    host: str
+    port: int
+    scheme: Literal["http"] = "http"
+
+    @classmethod
+    def at(cls, host: str, port: int) -> "Endpoint":
+        """The endpoint of a host, with the brackets that an IPv6 address needs in its key."""
+        return cls(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", host, port)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One line of FleetPool.endpoints: a fixed endpoint, or a name whose every A record is one."""
+
+    endpoint: Endpoint
+    by_dns: bool
+
+
+def parse_source(url: str) -> Source:
+    """Read `http://host:port` or `dns+http://host:port`.
+
+    Raises SettingsError that names the URL and what a right one looks like.
+    """
+    by_dns = url.startswith(DNS_PREFIX)
+    plain = url.removeprefix(DNS_PREFIX)
+    try:
+        parts = urlsplit(plain)
+        port = parts.port
+    except ValueError as error:
+        raise SettingsError(
+            f"endpoint {url!r} cannot be read ({error}); write it like http://10.0.0.7:8080"
+        ) from error
+    if parts.scheme != "http":
+        raise SettingsError(
+            f"endpoint {url!r} must begin with http:// or dns+http:// (TLS to pods is not built yet)"
+        )
+    if not parts.hostname:
+        raise SettingsError(f"endpoint {url!r} has no host; write it like http://10.0.0.7:8080")
+    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+        raise SettingsError(f"endpoint {url!r} must end after the port; paths are the client's")
+    if by_dns and _is_address(parts.hostname):
+        raise SettingsError(f"endpoint {url!r} is an address, which DNS cannot resolve; leave out {DNS_PREFIX!r}")
+    return Source(Endpoint.at(parts.hostname, port if port is not None else 80), by_dns)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

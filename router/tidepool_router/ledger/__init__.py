@@ -1,0 +1,7 @@
+"""Token estimates and the record of every live request. No I/O and no clock: `now` is passed in, in seconds."""
+
+from tidepool_router.ledger.book import Entry, Ledger, LedgerListener, Outcome
+from tidepool_router.ledger.estimate import Estimate, TokenEstimator
+from tidepool_router.ledger.totals import LedgerSums
+
+__all__ = ["Entry", "Estimate", "Ledger", "LedgerListener", "LedgerSums", "Outcome", "TokenEstimator"]

@@ -1,0 +1,200 @@
+"""The ledger: every live request of one engine, and sums over them that cost O(1) to keep and to read.
+
+Invariant: each sum equals the sum of its figure over the open entries, after every call, in whatever order the
+calls of different requests interleave; with no open entry all are zero.
+"""
+
+from enum import StrEnum
+from typing import Protocol
+
+from tidepool_router.ledger.estimate import Estimate
+from tidepool_router.ledger.totals import LedgerSums, Totals
+
+
+class Outcome(StrEnum):
+    """How a request ended; values of the label `outcome`."""
+
+    OK = "ok"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+class LedgerListener(Protocol):
+    """Hears of the three moments of a request that matter to load and metrics; must not raise."""
+
+    def opened(self, entry: "Entry", now: float) -> None:
+        """The entry counts from here on."""
+
+    def started(self, entry: "Entry", now: float) -> None:
+        """The first token was seen."""
+
+    def closed(self, entry: "Entry", outcome: Outcome, now: float) -> None:
+        """The entry no longer counts; its figures are final."""
+
+
+class Entry:
+    """One live request. Every method is O(1); after `close` each of them does nothing but count as late."""
+
+    __slots__ = (
+        "_listener",
+        "_totals",
+        "cached_tokens",
+        "code",
+        "counted_by_engine",
+        "estimate",
+        "expected_tokens",
+        "first_token_at",
+        "open",
+        "opened_at",
+        "output_tokens",
+        "prompt_tokens",
+    )
+
+    def __init__(self, totals: Totals, listener: LedgerListener | None, estimate: Estimate, now: float) -> None:
+        self._totals = totals
+        self._listener = listener
+        self.estimate = estimate
+        self.opened_at = now
+        self.first_token_at: float | None = None
+        self.prompt_tokens = estimate.prompt_tokens
+        self.cached_tokens = 0
+        self.output_tokens = 0
+        self.expected_tokens = estimate.output_tokens
+        self.counted_by_engine = False  # usage has come: the figures are no estimates any more
+        self.code = 0  # HTTP status, for metrics; the data path sets it when it knows
+        self.open = True
+
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens that the engine has to work through."""
+        return self.prompt_tokens - self.cached_tokens
+
+    def first_token(self, now: float) -> None:
+        """The first token has come; later calls only say that the engine works."""
+        if self._late():
+            return
+        totals = self._totals
+        totals.token_at = now
+        if self.first_token_at is not None:
+            return
+        self.first_token_at = now
+        totals.unstarted -= 1
+        totals.queued_tokens -= self.uncached_tokens
+        if self._listener is not None:
+            self._listener.started(self, now)
+
+    def progress(self, output_tokens: int, now: float) -> None:
+        """Output tokens seen so far, as an absolute count; a lower count than before is ignored."""
+        if self.first_token_at is None:
+            self.first_token(now)
+        if self._late():
+            return
+        self._totals.token_at = now
+        if output_tokens > self.output_tokens:
+            self._set_output(output_tokens)
+
+    def usage(self, prompt_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
+        """The engine's own counts take the place of estimates; the last call holds."""
+        if self._late():
+            return
+        totals = self._totals
+        uncached_before = self.uncached_tokens
+        totals.held_tokens += prompt_tokens - self.prompt_tokens
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = min(cached_tokens, prompt_tokens)
+        if self.first_token_at is None:
+            totals.queued_tokens += self.uncached_tokens - uncached_before
+        self._set_output(output_tokens)
+        self.counted_by_engine = True
+
+    def close(self, outcome: Outcome, now: float) -> bool:
+        """True the first time; later calls return False, change nothing and are counted."""
+        if self._late():
+            return False
+        self.open = False
+        totals = self._totals
+        totals.running -= 1
+        if self.first_token_at is None:
+            totals.unstarted -= 1
+            totals.queued_tokens -= self.uncached_tokens
+        totals.held_tokens -= self.prompt_tokens + self.output_tokens
+        totals.expected_tokens -= self.expected_tokens
+        totals.closed_total += 1
+        totals.prompt_tokens_total += self.prompt_tokens
+        totals.cached_tokens_total += self.cached_tokens
+        if self._listener is not None:
+            self._listener.closed(self, outcome, now)
+        return True
+
+    def _set_output(self, output_tokens: int) -> None:
+        totals = self._totals
+        added = output_tokens - self.output_tokens
+        totals.held_tokens += added
+        if added > 0:  # a counter never goes back, even where the engine counts less than was seen
+            totals.output_tokens_total += added
+        self.output_tokens = output_tokens
+        expected = max(0, self.estimate.output_tokens - output_tokens)
+        totals.expected_tokens += expected - self.expected_tokens
+        self.expected_tokens = expected
+
+    def _late(self) -> bool:
+        if self.open:
+            return False
+        self._totals.late_calls_total += 1
+        return True
+
+    def __repr__(self) -> str:
+        state = "open" if self.open else "closed"
+        return f"<Entry {state} prompt={self.prompt_tokens} output={self.output_tokens}>"
+
+
+class Ledger:
+    """All live requests of one engine.
+
+    Entries hold their figures and the ledger only the sums, so a forgotten entry shows as a sum that does not
+    return to zero.
+    """
+
+    def __init__(self, listener: LedgerListener | None = None) -> None:
+        self._listener = listener
+        self._totals = Totals()
+
+    def open(self, estimate: Estimate, now: float) -> Entry:
+        """Count a request from now on. The caller owes exactly one `close`."""
+        totals = self._totals
+        if totals.running == 0:
+            totals.token_at = now  # an engine that had nothing to do has not been silent
+        totals.running += 1
+        totals.unstarted += 1
+        totals.queued_tokens += estimate.prompt_tokens
+        totals.held_tokens += estimate.prompt_tokens
+        totals.expected_tokens += estimate.output_tokens
+        totals.opened_total += 1
+        entry = Entry(totals, self._listener, estimate, now)
+        if self._listener is not None:
+            self._listener.opened(entry, now)
+        return entry
+
+    @property
+    def running(self) -> int:
+        """Open entries."""
+        return self._totals.running
+
+    @property
+    def load_tokens(self) -> int:
+        """Queued, held and expected tokens of the open entries."""
+        totals = self._totals
+        return totals.queued_tokens + totals.held_tokens + totals.expected_tokens
+
+    def sums(self) -> LedgerSums:
+        """A snapshot."""
+        return self._totals.snapshot()
+
+    def engine_progress(self, now: float) -> None:
+        """The engine was seen at work by other means, such as its own token counters."""
+        self._totals.token_at = now
+
+    def silent_seconds(self, now: float) -> float:
+        """Seconds since the last sign of work while requests run; 0 with none running."""
+        return now - self._totals.token_at if self._totals.running else 0.0
