@@ -1,0 +1,149 @@
+"""The running engine of the double: moves the scheduler on, in real time or by hand, and hands out tokens."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from fakes.kv import block_keys
+from fakes.requests import Ask
+from fakes.scheduler import Scheduler, Sequence
+from fakes.settings import EngineSettings, Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a step gave one choice; `reason` is set with the last tokens."""
+
+    choice: int
+    start: int  # tokens that the choice had before
+    count: int
+    reason: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """One request in the engine."""
+
+    ask: Ask
+    sequences: list[Sequence] = field(default_factory=list)
+    ready: asyncio.Queue[Tokens] = field(default_factory=asyncio.Queue)
+    arrived: float = 0.0
+    first_token: float | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens found in the prefix cache; of the first choice of each prompt."""
+        return sum(sequence.cached for sequence in self.sequences[:: self.ask.choices])
+
+    @property
+    def output_tokens(self) -> int:
+        """Output tokens of all choices so far."""
+        return sum(sequence.output for sequence in self.sequences)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters of the metrics page."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    finished: Counter[str] = field(default_factory=Counter)  # by finished_reason
+    observed: dict[str, list[float]] = field(default_factory=dict)  # samples of histograms, by name
+
+    def observe(self, name: str, value: float) -> None:
+        """A sample of a histogram; a few thousand are kept, sums stay exact for them."""
+        samples = self.observed.setdefault(name, [])
+        if len(samples) < 100_000:
+            samples.append(value)
+
+
+class EngineCore:
+    """`run` is the engine's loop; with Pace.MANUAL `step` is called instead."""
+
+    def __init__(self, settings: EngineSettings, changed: Callable[[], None]) -> None:
+        self.settings = settings
+        self.scheduler = Scheduler(settings)
+        self.counts = Counts()
+        self._changed = changed
+        self._work = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def generate(self, ask: Ask) -> AsyncIterator[Generation]:
+        """A generation that ends with the block: what has not finished by then is aborted."""
+        generation = Generation(ask, arrived=time.monotonic())
+        for prompt in ask.prompts:
+            for _ in range(ask.choices):
+                generation.sequences.append(self._sequence(generation, prompt))
+        for sequence in generation.sequences:
+            self.scheduler.add(sequence)
+        self._work.set()
+        self._changed()
+        try:
+            yield generation
+        finally:
+            self._close(generation)
+
+    async def run(self) -> None:
+        """Step in real time for ever."""
+        due = time.monotonic()
+        while True:
+            if self.scheduler.idle:
+                self._work.clear()
+                await self._work.wait()
+                due = time.monotonic()
+            plan = self.scheduler.plan()
+            due = max(due + self.settings.step_seconds(plan.prefill_tokens), time.monotonic() - 0.2)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self.scheduler.commit(plan)
+            self._changed()
+
+    def step(self) -> None:
+        """One step by hand."""
+        if self.settings.pace is not Pace.MANUAL:
+            raise RuntimeError("this engine moves by itself: EngineSettings(pace=Pace.MANUAL) is stepped by hand")
+        self.scheduler.commit(self.scheduler.plan())
+        self._changed()
+
+    def _sequence(self, generation: Generation, prompt: tuple[int, ...]) -> Sequence:
+        ask, choice = generation.ask, len(generation.sequences)
+        sent = 0
+
+        def on_tokens(count: int, reason: str | None) -> None:
+            nonlocal sent
+            generation.ready.put_nowait(Tokens(choice, sent, count, reason))
+            sent += count
+            self._account(generation, sequence, count, reason)
+
+        sequence = Sequence(
+            prompt_tokens=len(prompt),
+            max_tokens=ask.max_tokens,
+            keys=block_keys(prompt, self.settings.block_size, (ask.model, ask.salt)),
+            on_tokens=on_tokens,
+            priority=ask.priority,
+            stop_at=None if ask.ignore_eos else self.settings.eos_after_tokens,
+        )
+        return sequence
+
+    def _account(self, generation: Generation, sequence: Sequence, count: int, reason: str | None) -> None:
+        now = time.monotonic()
+        counts = self.counts
+        if sequence.output == count:
+            counts.prompt_tokens += sequence.prompt_tokens
+        if generation.first_token is None:
+            generation.first_token = now
+            counts.observe("time_to_first_token_seconds", now - generation.arrived)
+        counts.generation_tokens += count
+        if reason is not None:
+            counts.finished[reason] += 1
+            counts.observe("e2e_request_latency_seconds", now - generation.arrived)
+            counts.observe("request_prompt_tokens", sequence.prompt_tokens)
+            counts.observe("request_generation_tokens", sequence.output)
+
+    def _close(self, generation: Generation) -> None:
+        for sequence in generation.sequences:
+            if self.scheduler.abort(sequence):
+                self.counts.finished["abort"] += 1
+        self._changed()

@@ -1,0 +1,166 @@
+"""HTTP side of the engine double: routes, journal and small answers, over aiohttp's low-level server."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from fakes import generation, metrics
+from fakes.answers import model_card
+from fakes.core import EngineCore
+from fakes.faults import MID_STREAM, FaultPlan
+from fakes.journal import Ending, Journal, Record
+from fakes.misbehave import CutError, misbehave
+from fakes.replies import reply
+from fakes.requests import BadRequestError, parse_json, unknown_model
+from fakes.settings import VLLM_VERSION, EngineSettings
+from fakes.text import render_chat, tokenize, words
+
+Handler = Callable[[web.BaseRequest, Record], Awaitable[web.StreamResponse]]
+_TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
+_ADMINISTRATION = (
+    "/sleep",
+    "/wake_up",
+    "/reset_prefix_cache",
+    "/collective_rpc",
+    "/start_profile",
+    "/stop_profile",
+)
+
+
+class Api:
+    """Answers requests; `health_status` and `adapters` may be changed by tests at any time."""
+
+    def __init__(self, core: EngineCore, journal: Journal, faults: FaultPlan, changed: Callable[[], None]) -> None:
+        self.core = core
+        self.settings: EngineSettings = core.settings
+        self.journal = journal
+        self.faults = faults
+        self.health_status = 200
+        self.created = int(time.time())
+        self.adapters: dict[str, str] = {}  # name -> path
+        self.administered: list[str] = []  # administration paths that were called
+        self._changed = changed
+        self._routes = self._make_routes()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names that requests may carry, and the root of each."""
+        return dict.fromkeys(self.settings.served_names, self.settings.model) | self.adapters
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Entry of the server: journal, faults, route."""
+        if request.headers.get("expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = await request.content.read()
+        peer = request.transport.get_extra_info("peername") if request.transport else ("", 0)
+        record = Record(request.method, request.path_qs, request.raw_headers, body, peer[:2])
+        self.journal.add(record)
+        self._changed()
+        try:
+            return await self._answer(request, record)
+        except CutError:
+            record.ending = Ending.FAULT
+            return web.Response()
+        except (asyncio.CancelledError, ConnectionError):
+            record.ending = Ending.ABORTED
+            raise
+        finally:
+            self._changed()
+
+    async def _answer(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        fault = self.faults.take(request.path)
+        if fault is not None and fault.wrong not in MID_STREAM:
+            record.ending = Ending.FAULT
+            return await misbehave(request, fault)
+        try:
+            if request.path in _TOKEN_PATHS and request.method == "POST":
+                return await generation.answer(self.core, self.names, request, record, fault)
+            response = await self._handler(request)(request, record)
+        except BadRequestError as error:
+            record.ending = Ending.REFUSED
+            return reply(error.body(), error.status)
+        record.ending = Ending.ANSWERED
+        return response
+
+    def _handler(self, request: web.BaseRequest) -> Handler:
+        methods = self._routes.get(request.path)
+        if methods is None:
+            raise BadRequestError("Not Found", status=404, kind="Not Found")
+        if request.method not in methods:
+            raise BadRequestError("Method Not Allowed", status=405, kind="Method Not Allowed")
+        return methods[request.method]
+
+    def _make_routes(self) -> dict[str, dict[str, Handler]]:
+        routes: dict[str, dict[str, Handler]] = {
+            **{path: {} for path in _TOKEN_PATHS},
+            "/v1/models": {"GET": self._models},
+            "/health": {"GET": self._health},
+            "/ping": {"GET": self._health, "POST": self._health},
+            "/version": {"GET": self._version},
+            "/load": {"GET": self._load},
+            "/metrics": {"GET": self._metrics},
+            "/tokenize": {"POST": self._tokenize},
+            "/detokenize": {"POST": self._detokenize},
+        }
+        if self.settings.runtime_lora:
+            routes["/v1/load_lora_adapter"] = {"POST": self._load_adapter}
+            routes["/v1/unload_lora_adapter"] = {"POST": self._unload_adapter}
+        if self.settings.development_paths:
+            routes |= {path: {"POST": self._administer} for path in _ADMINISTRATION}
+        return routes
+
+    async def _models(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        length = self.settings.max_model_len
+        cards = [
+            model_card(name, self.settings.model, self.created, length) for name in self.settings.served_names
+        ]
+        cards += [
+            model_card(name, path, self.created, length, self.settings.model)
+            for name, path in self.adapters.items()
+        ]
+        return reply({"object": "list", "data": cards})
+
+    async def _health(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        return web.Response(status=self.health_status, headers={"server": "uvicorn"})
+
+    async def _version(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        return reply({"version": VLLM_VERSION})
+
+    async def _load(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        return reply({"server_load": 0})
+
+    async def _metrics(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        page = metrics.render(self.core, float(self.created)).encode()
+        kind = "text/plain; version=1.0.0; charset=utf-8"
+        return web.Response(body=page, headers={"content-type": kind, "server": "uvicorn"})
+
+    async def _tokenize(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        value = parse_json(record.body)
+        if value.get("model") not in (None, *self.names):
+            raise unknown_model(value["model"])
+        text = value["prompt"] if "prompt" in value else render_chat(value.get("messages") or [])
+        ids = tokenize(str(text))
+        body = {"count": len(ids), "max_model_len": self.settings.max_model_len, "tokens": ids}
+        return reply(body | {"token_strs": None})
+
+    async def _detokenize(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        value = parse_json(record.body)
+        return reply({"prompt": words(0, len(value.get("tokens") or []))})
+
+    async def _load_adapter(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        value = parse_json(record.body)
+        self.administered.append(request.path)
+        self.adapters[str(value.get("lora_name"))] = str(value.get("lora_path"))
+        return web.Response(text=f"Success: LoRA adapter '{value.get('lora_name')}' added successfully.")
+
+    async def _unload_adapter(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        value = parse_json(record.body)
+        self.administered.append(request.path)
+        self.adapters.pop(str(value.get("lora_name")), None)
+        return web.Response(text=f"Success: LoRA adapter '{value.get('lora_name')}' removed successfully.")
+
+    async def _administer(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        self.administered.append(request.path)
+        return web.Response()
