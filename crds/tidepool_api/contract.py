@@ -62,6 +62,9 @@ HEADER_PRIORITY: Final = "x-tidepool-priority"
 HEADER_SESSION: Final = "x-tidepool-session"
 HEADER_DEADLINE: Final = "x-tidepool-deadline"
 HEADER_REQUEST_ID: Final = "x-request-id"
+# Marks against loops: set by a gateway on what it sends, and by a sidecar on what it hands on to a peer.
+HEADER_GATEWAY: Final = "x-tidepool-gateway"
+HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
 # Response headers.
 HEADER_POD: Final = "x-tidepool-pod"
 HEADER_QUEUE_MS: Final = "x-tidepool-queue-ms"
