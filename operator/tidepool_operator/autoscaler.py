@@ -45,17 +45,16 @@ class Board:
         return self._last.get(key)
 
     def history(self, key: str) -> tuple[Decision, ...]:
-        """The last ten decisions that differed from the one before, the newest first."""
+        """The last ten decisions that changed the count, the newest first."""
         return tuple(self._history.get(key, ()))
 
     def put(self, key: str, decision: Decision) -> bool:
         """Keep a decision; True when it says something other than the one before."""
         before = self._last.get(key)
         self._last[key] = decision
-        if before is not None and (before.replicas, before.reason) == (decision.replicas, decision.reason):
-            return False
-        self._history.setdefault(key, deque(maxlen=HISTORY)).appendleft(decision)
-        return True
+        if before is None or before.replicas != decision.replicas:
+            self._history.setdefault(key, deque(maxlen=HISTORY)).appendleft(decision)
+        return before is None or (before.replicas, before.reason) != (decision.replicas, decision.reason)
 
     def keep(self, keys: Collection[str]) -> None:
         """Forget every pool that is not among `keys`."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from tidepool_api.scaling import Mode, SelectPolicy
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -105,21 +107,6 @@ class PoolReading:
         return sum(pod.state in (PodState.PENDING, PodState.STARTING) for pod in self.pods)
 
 
-class Mode(StrEnum):
-    """Whether decisions are carried out."""
-
-    AUTO = "Auto"
-    RECOMMEND = "Recommend"
-
-
-class Select(StrEnum):
-    """Which of several rate policies counts, as in the HPA's selectPolicy."""
-
-    MAX = "Max"
-    MIN = "Min"
-    DISABLED = "Disabled"
-
-
 @dataclass(frozen=True, slots=True)
 class RatePolicy:
     """At most `pods` replicas, or `percent` of them, within any `period_seconds`; one of the two is set."""
@@ -135,7 +122,7 @@ class Behavior:
 
     stabilization_seconds: float
     policies: tuple[RatePolicy, ...]
-    select: Select = Select.MAX
+    select: SelectPolicy = SelectPolicy.MAX
 
 
 # The HPA's own defaults: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#default-behavior
@@ -145,7 +132,7 @@ SCALE_DOWN_DEFAULT: Final = Behavior(300.0, (RatePolicy(15.0, percent=100.0),))
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """A pool's `spec.scaling` in plain numbers (`spec.from_scaling` makes it)."""
+    """A pool's `spec.scaling` in plain numbers (`spec.from_api` makes it)."""
 
     min_replicas: int
     max_replicas: int
@@ -186,9 +173,9 @@ class Forecast:
 class Decision:
     """The autoscaler's answer for one pool; `time` is Unix seconds, `replicas` what the pool should have.
 
-    `reason` is CamelCase and stable, `message` says it in words with the numbers behind it, `binding` names the
-    resource that decided (kv, waiting, latency, demand, idle, bounds, data or none) and `samples` holds the
-    figures as read.
+    `reason` is CamelCase and stable, `message` says it in words with the numbers behind it, `binding` names what
+    decided (kv, waiting, latency, forecast, demand, idle, bounds, data or none), and `samples` holds the figures
+    as read.
     """
 
     time: float
@@ -201,22 +188,21 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one decision hands to the next of the same pool. An empty one is how a restarted operator begins.
+    """What one decision hands to the next of the same pool. An empty one is how a restarted operator begins."""
 
-    `since` is when looking began (or began anew after somebody else changed the replicas): no scale-down before
-    the stabilisation window has passed since then. `wanted_high` and `wanted_low` are the (time, replicas) wanted
-    within the windows, without those that a later one outdoes. `changes` are (time, replicas added) of our own
-    acts, `idle_since` begins with the first reading that knows the pool to be idle, and `saturated_running` is the
-    number of running requests per pod at which requests last had to wait, seen at `saturated_at`.
-    """
-
+    # Looking began, or began anew after somebody else changed the replicas: no scale-down before the
+    # stabilisation window has passed since then.
     since: float | None = None
-    replicas: int | None = None
+    replicas: int | None = None  # spec.replicas as last seen
+    decided: int | None = None
+    # (time, replicas) wanted within the windows, without those that a later one outdoes.
     wanted_high: tuple[tuple[float, int], ...] = ()
     wanted_low: tuple[tuple[float, int], ...] = ()
-    changes: tuple[tuple[float, int], ...] = ()
+    changes: tuple[tuple[float, int], ...] = ()  # (time, replicas added) by decisions that were carried out
     idle_since: float | None = None
+    waiting_since: float | None = None
+    # Running requests per ready pod at which others last had to wait.
     saturated_running: float | None = None
     saturated_at: float | None = None
-    pods_changed_at: float | None = None
     ready_pods: int | None = None
+    ready_pods_since: float | None = None

@@ -1,0 +1,220 @@
+"""The decision for one pool: what the needs ask for, within bounds, windows and rates, and why, in words."""
+
+from dataclasses import dataclass, replace
+
+from tidepool_api.scaling import Mode
+from tidepool_operator.scaling import behavior, figures, idle, needs
+from tidepool_operator.scaling.model import Decision, Forecast, Memory, PoolReading, ScalingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    replicas: int
+    reason: str
+    words: str
+    binding: str = "none"
+
+
+def decide(
+    now: float,
+    reading: PoolReading,
+    spec: ScalingSpec,
+    current: int,
+    memory: Memory,
+    forecast: Forecast | None = None,
+) -> tuple[Decision, Memory]:
+    """Replicas that the pool should have at `now` (Unix seconds), and what to remember for the next call.
+
+    `current` is spec.replicas. The result stays within the spec's bounds whatever the readings are; readings with
+    gaps or garbage never give fewer replicas than `current` within those bounds.
+    """
+    memory = _observed(now, reading, spec, current, memory)
+    verdict, memory = _verdict(now, reading, spec, current, memory, forecast)
+    memory = replace(memory, decided=verdict.replicas)
+    change = f"{current} -> {verdict.replicas}" if verdict.replicas != current else f"{current}"
+    advice = "recommended: " if spec.mode is Mode.RECOMMEND and verdict.replicas != current else ""
+    decision = Decision(
+        time=now,
+        replicas=verdict.replicas,
+        reason=verdict.reason,
+        message=f"{advice}{change}: {verdict.words}",
+        binding=verdict.binding,
+        samples=figures.samples(reading),
+    )
+    return decision, memory
+
+
+def _observed(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> Memory:
+    """Memory with what this reading adds to it."""
+    if memory.since is None or current not in (memory.replicas, memory.decided):
+        # The first look, or somebody else changed the replicas: what was wanted before says nothing now.
+        memory = replace(memory, since=now, wanted_high=(), wanted_low=(), changes=())
+    elif memory.replicas is not None and current != memory.replicas:
+        memory = behavior.remember_change(now, current - memory.replicas, spec, memory)
+    ready = len(reading.ready())
+    memory = replace(
+        memory,
+        replicas=current,
+        idle_since=_kept(now, memory.idle_since, holds=idle.is_idle(reading)),
+        waiting_since=_kept(now, memory.waiting_since, holds=needs.queued(reading) > 0),
+        ready_pods=ready,
+        ready_pods_since=_kept(now, memory.ready_pods_since, holds=ready == memory.ready_pods) or now,
+    )
+    return _saturation(now, reading, memory)
+
+
+def _kept(now: float, since: float | None, *, holds: bool) -> float | None:
+    if not holds:
+        return None
+    return now if since is None else since
+
+
+def _saturation(now: float, reading: PoolReading, memory: Memory) -> Memory:
+    """Learn how many requests a pod runs when others have to wait, and that it can run more when none do."""
+    counts = [count for pod in reading.ready() if (count := figures.running(pod)) is not None]
+    if not counts:
+        return memory
+    runs = sum(counts) / len(counts)
+    known = memory.saturated_running
+    if runs > 0 and needs.crowded(now, reading, memory):
+        return replace(memory, saturated_running=runs, saturated_at=now)
+    if known is not None and memory.saturated_at is not None:
+        if now - memory.saturated_at >= needs.SATURATION_SECONDS:
+            return replace(memory, saturated_running=None, saturated_at=None)
+        return replace(memory, saturated_running=max(known, runs))
+    return memory
+
+
+def _verdict(
+    now: float,
+    reading: PoolReading,
+    spec: ScalingSpec,
+    current: int,
+    memory: Memory,
+    forecast: Forecast | None,
+) -> tuple[_Verdict, Memory]:
+    if current > spec.max_replicas:
+        return _bounds(spec.max_replicas, "AboveMaximum", f"maxReplicas is {spec.max_replicas}"), memory
+    if current < spec.min_replicas:
+        return _bounds(spec.min_replicas, "BelowMinimum", f"minReplicas is {spec.min_replicas}"), memory
+    if current == 0:
+        return _at_zero(reading, spec), memory
+    if (verdict := _to_zero(now, spec, current, memory)) is not None:
+        return verdict, memory
+    return _by_load(now, reading, spec, current, memory, forecast)
+
+
+def _bounds(replicas: int, reason: str, words: str) -> _Verdict:
+    return _Verdict(replicas, reason, words, "bounds")
+
+
+def _at_zero(reading: PoolReading, spec: ScalingSpec) -> _Verdict:
+    """A pool at zero wakes for the first request that a gateway holds or had to refuse."""
+    if (asked := idle.wakes(reading)) is not None:
+        words = f"requests wait for the first pod; {asked[0]:.0f} held and {asked[1]:.0f} refused at the gateways"
+        return _Verdict(min(1, spec.max_replicas), "WokenByDemand", words, "demand")
+    if figures.usable(reading.demand.held) is None:
+        words = f"no request seen, but demand at the gateways is {figures.told(reading.demand.held)}"
+        return _Verdict(0, "DemandUnknown", words, "data")
+    return _Verdict(0, "AtZero", "no requests; the next one wakes the pool", "idle")
+
+
+def _to_zero(now: float, spec: ScalingSpec, current: int, memory: Memory) -> _Verdict | None:
+    if spec.min_replicas > 0 or memory.idle_since is None:
+        return None
+    idle_seconds = now - memory.idle_since
+    if idle_seconds < spec.idle_after_seconds:
+        return None
+    replicas = behavior.limited(now, current, 0, spec, memory)
+    if replicas == current:
+        return None
+    words = f"no requests for {idle_seconds:.0f} s, idleAfter is {spec.idle_after_seconds:.0f} s"
+    return _Verdict(replicas, "Idle", words, "idle")
+
+
+def _by_load(
+    now: float,
+    reading: PoolReading,
+    spec: ScalingSpec,
+    current: int,
+    memory: Memory,
+    forecast: Forecast | None,
+) -> tuple[_Verdict, Memory]:
+    asked = needs.needs(now, reading, spec, current, memory, forecast)
+    gaps = figures.gaps(reading, spec)
+    if not asked:
+        # No figures: what is there now is what is wanted, so that the windows begin anew afterwards.
+        return _blind(reading, spec, current), behavior.remember_wanted(now, current, spec, memory)
+    top = max(asked, key=lambda need: need.replicas)
+    raw = needs.step(top.replicas, current)
+    held_by_gaps = bool(gaps) and raw < current
+    wanted = current if held_by_gaps else min(max(raw, spec.min_replicas, 1), spec.max_replicas)
+    memory = behavior.remember_wanted(now, wanted, spec, memory)
+    if held_by_gaps:
+        words = f"{top.words}; not fewer while figures of {_some(gaps)} are missing{_trouble(reading)}"
+        return _Verdict(current, "MetricsMissing", words, "data"), memory
+    if wanted > current:
+        return _up(now, spec, current, wanted, top, memory), memory
+    if wanted < current:
+        return _down(now, spec, current, wanted, top, memory), memory
+    return _steady(reading, spec, current, raw, top), memory
+
+
+def _blind(reading: PoolReading, spec: ScalingSpec, current: int) -> _Verdict:
+    if reading.ready():
+        words = f"no figures of {_some(figures.gaps(reading, spec))}{_trouble(reading)}; held until there are"
+        return _Verdict(current, "MetricsMissing", words, "data")
+    coming = reading.coming()
+    if coming:
+        return _Verdict(current, "Starting", f"no pod is ready yet, {coming} are starting", "none")
+    return _Verdict(current, "NoReadyPods", "no pod is ready; see the pool's Ready condition", "data")
+
+
+def _up(now: float, spec: ScalingSpec, current: int, wanted: int, top: needs.Need, memory: Memory) -> _Verdict:
+    stable = behavior.stabilised(now, current, wanted, spec, memory)
+    if stable == current:
+        words = (
+            f"{top.words}; {wanted} wanted, not for all of the last {spec.scale_up.stabilization_seconds:.0f} s"
+        )
+        return _Verdict(current, "Stabilizing", words, top.resource)
+    target = behavior.limited(now, current, stable, spec, memory)
+    if target == current:
+        return _Verdict(
+            current, "RateLimited", f"{top.words}; {wanted} wanted, behavior.scaleUp forbids", top.resource
+        )
+    limit = f"; {stable} wanted, behavior.scaleUp allows {target}" if target < stable else ""
+    return _Verdict(target, "ScaleUp", f"{top.words}; binding: {top.resource}{limit}", top.resource)
+
+
+def _down(now: float, spec: ScalingSpec, current: int, wanted: int, top: needs.Need, memory: Memory) -> _Verdict:
+    stable = behavior.stabilised(now, current, wanted, spec, memory)
+    if stable == current:
+        left = behavior.seconds_left(now, current, spec, memory)
+        words = f"{top.words}; {wanted} would do, {left:.0f} s of the stabilisation window are left"
+        return _Verdict(current, "Stabilizing", words, top.resource)
+    if not behavior.may_step_down(now, memory):
+        words = f"{top.words}; {stable} would do, the last replica that went is too recent"
+        return _Verdict(current, "Stabilizing", words, top.resource)
+    target = behavior.limited(now, current, max(stable, current - 1), spec, memory)
+    if target == current:
+        return _Verdict(
+            current, "RateLimited", f"{top.words}; {wanted} would do, behavior.scaleDown forbids", top.resource
+        )
+    return _Verdict(target, "ScaleDown", f"{top.words}; one replica fewer still holds the targets", top.resource)
+
+
+def _steady(reading: PoolReading, spec: ScalingSpec, current: int, raw: int, top: needs.Need) -> _Verdict:
+    if raw > current and current == spec.max_replicas:
+        return _Verdict(current, "AtMaximum", f"{top.words}; {raw} wanted, maxReplicas is {current}", top.resource)
+    if reading.coming() and top.replicas > len(reading.ready()) * (1 + needs.TOLERANCE):
+        words = f"{top.words}; {reading.coming()} replicas already asked for are starting"
+        return _Verdict(current, "Starting", words, top.resource)
+    return _Verdict(current, "WithinTargets", top.words, top.resource)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _trouble(reading: PoolReading) -> str:
+    return f" ({reading.trouble})" if reading.trouble else ""

@@ -1,0 +1,99 @@
+"""Reading samples: which of them may be acted on, and how they are told to people."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from tidepool_operator.scaling.model import Known, Missing, PodReading, PoolReading, Sample, ScalingSpec, Stale
+
+# vLLM's gauge is a ratio although its name says "perc"; a figure above this is in another unit.
+KV_USAGE_CEILING: Final = 1.05
+
+
+def usable(sample: Sample, ceiling: float = math.inf) -> float | None:
+    """The figure of a sample that may be acted on: known, finite, not negative, not above `ceiling`."""
+    if not isinstance(sample, Known) or not math.isfinite(sample.value) or not 0 <= sample.value <= ceiling:
+        return None
+    return sample.value
+
+
+def kv_usage(pod: PodReading) -> float | None:
+    """The pod's KV usage if it may be acted on."""
+    return usable(pod.kv_usage, KV_USAGE_CEILING)
+
+
+def waiting(pod: PodReading) -> float | None:
+    """The pod's waiting requests if they may be acted on."""
+    return usable(pod.waiting)
+
+
+def running(pod: PodReading) -> float | None:
+    """The pod's running requests if they may be acted on."""
+    return usable(pod.running)
+
+
+def total(pods: Iterable[PodReading], figure: Callable[[PodReading], float | None]) -> float:
+    """Sum over the pods whose figure may be acted on; others count as nothing, as in a growing HPA."""
+    return sum(value for pod in pods if (value := figure(pod)) is not None)
+
+
+def gaps(reading: PoolReading, spec: ScalingSpec) -> list[str]:
+    """What a scale-down would need to know and nobody tells: names of ready pods, the gateways, a latency."""
+    ready = reading.ready()
+    found = [pod.name for pod in ready if None in (kv_usage(pod), waiting(pod), running(pod))]
+    if usable(reading.demand.held) is None or usable(reading.demand.refused) is None:
+        found.append("the gateways")
+    pairs = (
+        ("time to first token", reading.time_to_first_token_seconds, spec.time_to_first_token_seconds),
+        ("time per output token", reading.time_per_output_token_seconds, spec.time_per_output_token_seconds),
+    )
+    # No request in the window has no latency: that is no gap.
+    if any(usable(pod.requests_rate) != 0 for pod in ready):
+        found += [name for name, sample, target in pairs if target is not None and usable(sample) is None]
+    return found
+
+
+def told(sample: Sample) -> str:
+    """A sample in words, its state included."""
+    match sample:
+        case Known(value=value):
+            return f"{value:.4g}"
+        case Stale(value=value, age_seconds=age, reason=reason):
+            return f"stale ({reason}): {value:.4g}, {age:.0f} s old"
+        case Missing(reason=reason):
+            return f"missing: {reason}"
+
+
+def samples(reading: PoolReading) -> Mapping[str, str]:
+    """The figures of a reading in words: sums over the ready pods (KV usage: the mean), and the gateways'."""
+    ready = reading.ready()
+    pods: dict[str, Callable[[PodReading], Sample]] = {
+        "kvUtilization": lambda pod: pod.kv_usage,
+        "running": lambda pod: pod.running,
+        "waiting": lambda pod: pod.waiting,
+        "promptTokensPerSecond": lambda pod: pod.prompt_tokens_rate,
+        "cachedTokensPerSecond": lambda pod: pod.cached_tokens_rate,
+        "outputTokensPerSecond": lambda pod: pod.output_tokens_rate,
+        "requestsPerSecond": lambda pod: pod.requests_rate,
+    }
+    found = {
+        name: _over_pods([figure(pod) for pod in ready], mean=name == "kvUtilization")
+        for name, figure in pods.items()
+    }
+    return found | {
+        "timeToFirstTokenSeconds": told(reading.time_to_first_token_seconds),
+        "timePerOutputTokenSeconds": told(reading.time_per_output_token_seconds),
+        "held": told(reading.demand.held),
+        "refused": told(reading.demand.refused),
+        "inFlight": told(reading.demand.in_flight),
+        "readyPods": str(len(ready)),
+    }
+
+
+def _over_pods(found: list[Sample], *, mean: bool) -> str:
+    """One line for a figure of several pods, saying how many of them are behind it."""
+    known = [value for sample in found if (value := usable(sample)) is not None]
+    if not known:
+        return told(found[0]) if found else "missing: no pod is ready"
+    figure = sum(known) / (len(known) if mean else 1)
+    return f"{figure:.4g}" if len(known) == len(found) else f"{figure:.4g} ({len(known)} of {len(found)} pods)"

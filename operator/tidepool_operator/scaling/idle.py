@@ -1,0 +1,52 @@
+"""To zero and back: when a pool counts as idle, and what wakes it."""
+
+from tidepool_operator.scaling import figures
+from tidepool_operator.scaling.model import PodReading, PodState, PoolReading
+
+
+def is_idle(reading: PoolReading) -> bool:
+    """Whether every figure that could show a request is known and shows none.
+
+    Pods that have not started cannot have any; one that had started and is not ready may.
+    """
+    started = [pod for pod in reading.pods if pod.state in (PodState.READY, PodState.UNREADY)]
+    return _nobody_asks(reading) and all(_has_no_requests(pod) for pod in started)
+
+
+def why_awake(reading: PoolReading) -> str | None:
+    """What is not known and would have to be for the pool to count as idle; None when all of it is known."""
+    demand = reading.demand
+    for sample in (demand.held, demand.refused, demand.in_flight):
+        if figures.usable(sample) is None:
+            return f"demand at the gateways is {figures.told(sample)}"
+    for pod in reading.pods:
+        if pod.state in (PodState.READY, PodState.UNREADY):
+            for name, sample in (
+                ("running", pod.running),
+                ("waiting", pod.waiting),
+                ("request", pod.requests_rate),
+            ):
+                if figures.usable(sample) is None:
+                    return f"{name} figure of pod {pod.name} is {figures.told(sample)}"
+    return None
+
+
+def wakes(reading: PoolReading) -> tuple[float, float] | None:
+    """Requests (held, refused) by the gateways, None when there are none or nobody can tell."""
+    held, refused = figures.usable(reading.demand.held) or 0.0, figures.usable(reading.demand.refused) or 0.0
+    return (held, refused) if held + refused > 0 else None
+
+
+def _nobody_asks(reading: PoolReading) -> bool:
+    demand = reading.demand
+    return all(figures.usable(sample) == 0 for sample in (demand.held, demand.refused, demand.in_flight))
+
+
+def _has_no_requests(pod: PodReading) -> bool:
+    # The rate shows requests that came and went between two scrapes; token rates may lack on an engine without
+    # generation, so they only count when they are known.
+    must = (pod.running, pod.waiting, pod.requests_rate)
+    may = (pod.prompt_tokens_rate, pod.output_tokens_rate)
+    return all(figures.usable(sample) == 0 for sample in must) and not any(
+        figures.usable(sample) for sample in may
+    )

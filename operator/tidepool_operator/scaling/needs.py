@@ -1,0 +1,148 @@
+"""How many replicas each resource asks for. A resource asks for a real number: its load over what one may carry.
+
+Only ready pods carry load. Pods that are still coming bring none, so they are counted once, in the replicas that
+the need is compared with: while they start, the same load asks for the same number.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from tidepool_operator.scaling import figures
+from tidepool_operator.scaling.model import Forecast, Memory, PoolReading, ScalingSpec
+
+# The HPA's: a need within a tenth of what is there changes nothing.
+# https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
+TOLERANCE: Final = 0.1
+# Fewer waiting requests per ready pod than this may be arrivals caught in passing by a scrape: they count only
+# once they have been there for WAITING_SECONDS, which is two scrapes of 15 s.
+WAITING_AT_ONCE: Final = 2.0
+WAITING_SECONDS: Final = 30.0
+# A pool's flags and prompts change; what it could run at once an hour ago says little.
+SATURATION_SECONDS: Final = 3600.0
+# The percentiles look back over a minute: sooner after a pod came they still speak of the time before.
+LATENCY_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Replicas that one resource asks for, as a real number, with the figures in words."""
+
+    resource: str
+    replicas: float
+    words: str
+
+
+def step(need: float, current: int) -> int:
+    """Whole replicas for a need: more beyond the tolerance, fewer only if one replica fewer would hold it."""
+    if need > current * (1 + TOLERANCE) or need <= current - 1:
+        return math.ceil(need - 1e-9)
+    return current
+
+
+def one_more(count: int) -> float:
+    """The least need that takes `count` replicas beyond the tolerance: one more, of ten or more a tenth."""
+    return max(count + 1.0, count * (1 + TOLERANCE) + 1e-6)
+
+
+def needs(
+    now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory, forecast: Forecast | None
+) -> list[Need]:
+    """What every resource with figures asks for; empty when no ready pod has any."""
+    found = [
+        kv(reading, spec),
+        waiting(now, reading, memory),
+        latency(now, reading, spec, current, memory),
+    ]
+    ahead = [] if forecast is None else predicted(forecast)
+    return [need for need in found if need is not None] + ahead
+
+
+def kv(reading: PoolReading, spec: ScalingSpec) -> Need | None:
+    """KV cache in use over all ready pods, in replicas filled to the target.
+
+    With every pod measured this is the HPA's ratio, current x (mean / target).
+    """
+    ready = reading.ready()
+    known = sum(figures.kv_usage(pod) is not None for pod in ready)
+    if not known:
+        return None
+    used = figures.total(ready, figures.kv_usage)
+    words = f"KV use {used / known:.2f} of target {spec.kv_utilization:.2f} on {pods_in_words(known)}"
+    return Need("kv", used / spec.kv_utilization, words)
+
+
+def queued(reading: PoolReading) -> float:
+    """Requests without a place: in the engines' and sidecars' queues, held or refused by the gateways."""
+    demand = reading.demand
+    return (
+        figures.total(reading.ready(), figures.waiting)
+        + (figures.usable(demand.held) or 0.0)
+        + (figures.usable(demand.refused) or 0.0)
+    )
+
+
+def crowded(now: float, reading: PoolReading, memory: Memory) -> bool:
+    """Whether requests wait, and not only in passing."""
+    lasting = memory.waiting_since is not None and now - memory.waiting_since >= WAITING_SECONDS
+    return queued(reading) >= WAITING_AT_ONCE * len(reading.ready()) or (queued(reading) > 0 and lasting)
+
+
+def waiting(now: float, reading: PoolReading, memory: Memory) -> Need | None:
+    """Requests that run and wait, in replicas that run as many each as the ready ones do now.
+
+    While nothing waits, what one replica can run is what it ran when requests last waited: that holds the pool at
+    a size from which one replica fewer would make them wait again, and asks for no more.
+    """
+    measured = [pod for pod in reading.ready() if figures.waiting(pod) is not None]
+    if not measured:
+        return None
+    runs, waits, count = figures.total(measured, figures.running), queued(reading), len(measured)
+    words = f"{waits:.0f} requests waiting beside {runs:.0f} running on {pods_in_words(count)}"
+    if crowded(now, reading, memory):
+        return Need("waiting", count * (runs + waits) / runs if runs > 0 else one_more(count), words)
+    if memory.saturated_running is None:
+        return Need("waiting", 0.0, words)
+    room = f"; requests had to wait at {memory.saturated_running:.1f} running a pod"
+    return Need("waiting", min(runs / memory.saturated_running, float(count)), words + room)
+
+
+def latency(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> Need | None:
+    """One replica more while a latency target is missed by pods that share their time among several requests.
+
+    One fewer only if the latency times n / (n - 1) would still meet the target, as in Dynamo's load planner.
+    """
+    ready = reading.ready()
+    pairs = (
+        ("time to first token", reading.time_to_first_token_seconds, spec.time_to_first_token_seconds),
+        ("time per output token", reading.time_per_output_token_seconds, spec.time_per_output_token_seconds),
+    )
+    measured = [
+        (value / target, f"{name} {value:.3g} s (P90) of target {target:.3g} s on {pods_in_words(len(ready))}")
+        for name, sample, target in pairs
+        if target is not None and (value := figures.usable(sample)) is not None
+    ]
+    if not measured or not ready:
+        return None
+    ratio, words = max(measured)
+    shared = figures.total(ready, figures.running) > len(ready)
+    settled = memory.ready_pods_since is not None and now - memory.ready_pods_since >= LATENCY_SECONDS
+    if ratio > 1 + TOLERANCE and shared and settled:
+        return Need("latency", max(one_more(len(ready)), float(current)), words)
+    if ratio * current > current - 1:
+        return Need("latency", float(current), words)
+    return Need("latency", ratio * current, words)
+
+
+def predicted(forecast: Forecast) -> list[Need]:
+    """What is expected at the horizon."""
+    return [
+        Need("forecast", replicas, f"{resource} expected {forecast.horizon_seconds:.0f} s ahead")
+        for resource, replicas in forecast.replicas.items()
+        if math.isfinite(replicas) and replicas >= 0
+    ]
+
+
+def pods_in_words(count: int) -> str:
+    """A count of ready pods in words."""
+    return f"{count} ready pod{'' if count == 1 else 's'}"
