@@ -7,18 +7,12 @@ import hashlib
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from tidepool_api.kube import Document
 from tidepool_api.units import Duration, Quantity
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
-
-
-class Document(BaseModel):
-    """camelCase outside, snake_case inside; frozen, so that a snapshot can be shared."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
 
 
 class Policy(StrEnum):

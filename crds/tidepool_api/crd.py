@@ -1,0 +1,123 @@
+"""The CustomResourceDefinitions, as plain data."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidepool_api import modelpool
+from tidepool_api.contract import GROUP, MODELPOOL_PLURAL, VERSION
+from tidepool_api.kube import VALIDATIONS, Ruled
+from tidepool_api.not_yet import MODELPOOL_NOT_YET
+from tidepool_api.structural import structural_schema
+
+CATEGORY: Final = "tidepool"
+KEEP_ANNOTATIONS: Final = {"helm.sh/resource-policy": "keep"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`; `wide` shows it with -o wide only."""
+
+    name: str
+    path: str
+    description: str
+    type: str = "string"
+    wide: bool = False
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of additionalPrinterColumns."""
+        entry = {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
+        return entry | ({"priority": 1} if self.wide else {})
+
+
+def _condition(kind: str, part: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{part}'
+
+
+_AGE: Final = Column("AGE", ".metadata.creationTimestamp", "Time since creation.", "date")
+
+MODELPOOL_COLUMNS: Final = (
+    Column("READY", _condition("Ready", "status"), "Whether the pool serves."),
+    Column("REPLICAS", ".status.replicas", "Pods of the pool.", "integer"),
+    Column("DESIRED", ".status.desiredReplicas", "Replicas that are wanted.", "integer"),
+    Column("KV", ".status.figures.kvUtilization", "Share of the KV cache in use."),
+    Column("REASON", _condition("Ready", "reason"), "Why the pool is or is not ready."),
+    _AGE,
+    Column("MODEL", ".spec.model.uri", "What is served.", wide=True),
+    Column("TOKENS/S", ".status.figures.outputTokensPerSecond", "Output tokens a second.", wide=True),
+    Column("TTFT", ".status.figures.timeToFirstToken", "Median time to the first token.", wide=True),
+    Column("URL", ".status.url", "The pool's own address inside the cluster.", wide=True),
+)
+SCALE: Final = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".status.selector",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a CustomResourceDefinition says of a kind beside its schema."""
+
+    model: type[Ruled]
+    kind: str
+    plural: str
+    short_name: str
+    columns: tuple[Column, ...]
+    scale: bool
+    # Rules of the spec that stand outside its model.
+    spec_validations: tuple[dict[str, Any], ...] = ()
+
+    def crd(self) -> dict[str, Any]:
+        """The whole definition."""
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{self.plural}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "names": {
+                    "kind": self.kind,
+                    "listKind": f"{self.kind}List",
+                    "plural": self.plural,
+                    "singular": self.kind.lower(),
+                    "shortNames": [self.short_name],
+                    "categories": [CATEGORY],
+                },
+                "scope": "Namespaced",
+                "versions": [self._version()],
+            },
+        }
+
+    def _version(self) -> dict[str, Any]:
+        return {
+            "name": VERSION,
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": self._schema()},
+            "subresources": {"status": {}} | ({"scale": SCALE} if self.scale else {}),
+            "additionalPrinterColumns": [column.entry() for column in self.columns],
+        }
+
+    def _schema(self) -> dict[str, Any]:
+        whole = structural_schema(self.model)
+        properties = whole["properties"]
+        spec = properties["spec"]
+        spec[VALIDATIONS] = [*spec.get(VALIDATIONS, []), *self.spec_validations]
+        # The API server fills these itself; a default or a bound here would stand in its way.
+        properties["apiVersion"] = {"type": "string"}
+        properties["kind"] = {"type": "string"}
+        properties["metadata"] = {"type": "object"}
+        properties["status"].pop("default", None)
+        return whole
+
+
+MODELPOOL: Final = Resource(
+    modelpool.ModelPool,
+    modelpool.KIND,
+    MODELPOOL_PLURAL,
+    "mp",
+    MODELPOOL_COLUMNS,
+    scale=True,
+    spec_validations=tuple(entry.validation() for entry in MODELPOOL_NOT_YET),
+)
+RESOURCES: Final = (MODELPOOL,)

@@ -1,0 +1,126 @@
+"""ModelPool: serve this model, with so many engines, in this way."""
+
+import re
+from typing import Final, cast
+
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+
+from tidepool_api.contract import API_VERSION
+from tidepool_api.engine import Engine, Model
+from tidepool_api.hardware import Accelerator, Parallelism
+from tidepool_api.kube import Rule, Ruled
+from tidepool_api.metadata import Metadata
+from tidepool_api.placement import Access, Cache, Disaggregation, Disruption, PodTemplate, Rollout, Scheduling
+from tidepool_api.routing import Routing
+from tidepool_api.scaling import Replicas, Scaling
+from tidepool_api.status import ModelPoolStatus
+
+KIND: Final = "ModelPool"
+# The longest name that is derived from a pool's is that of its Services, which are DNS labels.
+MAX_NAME_LENGTH: Final = 50
+
+SHARDS: Final = Rule(
+    "self.accelerator.count == 0 || self.parallelism.tensor * self.parallelism.pipeline"
+    " == self.accelerator.count * self.parallelism.hosts",
+    "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
+    holds=lambda spec: (
+        spec.accelerator.count == 0
+        or spec.parallelism.tensor * spec.parallelism.pipeline == spec.accelerator.count * spec.parallelism.hosts
+    ),
+    field=".parallelism",
+    expression="'tensor ' + string(self.parallelism.tensor) + ' x pipeline ' + string(self.parallelism.pipeline)"
+    " + ' does not fit accelerator.count ' + string(self.accelerator.count) + ' x hosts '"
+    " + string(self.parallelism.hosts) + '; make the two products equal'",
+    words=lambda spec: (
+        f"tensor {spec.parallelism.tensor} x pipeline {spec.parallelism.pipeline} does not fit "
+        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the two products equal"
+    ),
+)
+NAME: Final = Rule(
+    f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    f"metadata.name must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a "
+    "letter, since Services are named after it; choose another name",
+    holds=lambda pool: re.search(r"^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$", pool.metadata.name) is not None,
+)
+OWN_ALIAS: Final = Rule(
+    "has(self.spec.model.name) || !has(self.spec.model.aliases)"
+    " || !self.spec.model.aliases.exists(alias, alias == self.metadata.name)",
+    "repeats metadata.name, which clients may use already; take it out",
+    holds=lambda pool: pool.spec.model.name is not None or pool.metadata.name not in pool.spec.model.aliases,
+    field=".spec.model.aliases",
+)
+
+
+class ModelPoolSpec(Ruled):
+    """What is wanted of a pool."""
+
+    RULES = (SHARDS,)
+
+    model: Model = Field(description="What is served, and under which names.")
+    engine: Engine = Field(default_factory=Engine, description="The vLLM engine of each pod.")
+    accelerator: Accelerator = Field(
+        default_factory=Accelerator, description="The device that each pod asks for, and the nodes that have it."
+    )
+    parallelism: Parallelism = Field(
+        default_factory=Parallelism,
+        description="How the model is split: tensor x pipeline = accelerator.count x hosts.",
+    )
+    replicas: Replicas = Field(
+        default=1,
+        description="Number of engine pods. With scaling, the autoscaler writes it; otherwise people, an HPA or "
+        "KEDA do, through the scale subresource.",
+    )
+    scaling: Scaling | None = Field(
+        default=None, description="The built-in autoscaler. Absent: replicas is left to others."
+    )
+    disaggregation: Disaggregation | None = Field(
+        default=None, description="Prefill and decode in pods of their own. Absent: every pod does both."
+    )
+    routing: Routing = Field(
+        default_factory=Routing, description="How requests reach the engines; changes restart nothing."
+    )
+    rollout: Rollout = Field(default_factory=Rollout, description="How a change of the pods is rolled out.")
+    cache: Cache | None = Field(default=None, description="Where model files are kept. Absent: in each pod.")
+    disruption: Disruption = Field(default_factory=Disruption, description="What an eviction may take away.")
+    access: Access = Field(default_factory=Access, description="Who may use the pool's own Service.")
+    scheduling: Scheduling = Field(default_factory=Scheduling, description="Where the pods are placed.")
+    pod_template: PodTemplate = Field(
+        default_factory=dict,
+        description="Strategic merge onto the pod: metadata and spec. The containers are named engine and router.",
+    )
+
+
+class ModelPool(Ruled):
+    """A pool of engines that serve one model."""
+
+    RULES = (NAME, OWN_ALIAS)
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: Metadata = Field(default_factory=Metadata)
+    spec: ModelPoolSpec = Field(description="What is wanted of the pool.")
+    status: ModelPoolStatus = Field(default_factory=ModelPoolStatus, description="Observed state of the pool.")
+
+    @field_validator("status", mode="wrap")
+    @classmethod
+    def _tolerate(cls, value: object, read: ValidatorFunctionWrapHandler) -> ModelPoolStatus:
+        # A status that an older or newer release wrote must not stop the pool: it is written anew.
+        try:
+            return cast(ModelPoolStatus, read(value))
+        except ValidationError:
+            return ModelPoolStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def served_name(self) -> str:
+        """What clients call the model."""
+        return self.spec.model.name or self.metadata.name
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """The served name, then the aliases."""
+        return (self.served_name, *self.spec.model.aliases)
