@@ -36,7 +36,7 @@ class Limits:
 class Ticket:
     """One request that waits. `priority`: the higher number goes first."""
 
-    __slots__ = ("body_bytes", "deadline", "offered_at", "priority", "prompt_tokens", "waiting")
+    __slots__ = ("body_bytes", "deadline", "offered_at", "priority", "prompt_tokens", "sequence", "waiting")
 
     def __init__(
         self, *, priority: int, body_bytes: int, prompt_tokens: int, offered_at: float, deadline: float
@@ -46,6 +46,7 @@ class Ticket:
         self.prompt_tokens = prompt_tokens
         self.offered_at = offered_at
         self.deadline = deadline  # leaves by `expire` at this time
+        self.sequence = 0  # order of offers, given by the queue
         self.waiting = False
 
     def __repr__(self) -> str:
@@ -77,9 +78,8 @@ class Queue:
         if self.held_bytes + ticket.body_bytes > self.limits.max_bytes:
             return Verdict.REFUSE, Refusal.BYTES
         self._sequence += 1
-        ticket.waiting = True
-        heapq.heappush(self._heap, (-ticket.priority, self._sequence, ticket))
-        self._count(ticket, 1)
+        ticket.sequence = self._sequence
+        self.put_back(ticket)
         return Verdict.WAIT, None
 
     def take(self, free: int) -> list[Ticket]:
@@ -91,6 +91,12 @@ class Queue:
                 self._leave(ticket)
                 taken.append(ticket)
         return taken
+
+    def put_back(self, ticket: Ticket) -> None:
+        """A taken ticket found no place after all: it waits again, before its equals that came later."""
+        ticket.waiting = True
+        heapq.heappush(self._heap, (-ticket.priority, ticket.sequence, ticket))
+        self._count(ticket, 1)
 
     def expire(self, now: float) -> list[Ticket]:
         """Tickets whose deadline has come, oldest deadline first; they no longer wait."""

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from tidepool_router.errors import SettingsError
 
 DNS_PREFIX: Final = "dns+"
+_EXAMPLE: Final = "write it like http://10.0.0.7:8080"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def parse_source(url: str) -> Source:
             f"endpoint {url!r} must begin with http:// or dns+http:// (TLS to pods is not built yet)"
         )
     if not parts.hostname:
-        raise SettingsError(f"endpoint {url!r} has no host; write it like http://10.0.0.7:8080")
+        raise SettingsError(f"endpoint {url!r} has no host; {_EXAMPLE}")
     if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
         raise SettingsError(f"endpoint {url!r} must end after the port; paths are the client's")
     if by_dns and _is_address(parts.hostname):

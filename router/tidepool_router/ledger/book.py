@@ -70,6 +70,12 @@ class Entry:
         """Prompt tokens that the engine has to work through."""
         return self.prompt_tokens - self.cached_tokens
 
+    @property
+    def load_tokens(self) -> int:
+        """What the request weighs in Ledger.load_tokens."""
+        queued = self.uncached_tokens if self.first_token_at is None else 0
+        return queued + self.prompt_tokens + self.output_tokens + self.expected_tokens
+
     def first_token(self, now: float) -> None:
         """The first token has come; later calls only say that the engine works."""
         if self._late():

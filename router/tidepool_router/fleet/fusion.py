@@ -1,0 +1,108 @@
+"""One pod's load between its reports: the last report, plus own dispatches since, less own endings since.
+
+Scraped or reported figures alone send a burst to one pod; own counting alone drifts and sees no other gateway.
+A report's `opened_total` and `closed_total` tell how many of the dispatches and endings it already includes. With
+other gateways on the pod they count those too, so for a moment the sum may be low: Pod never goes below own
+in-flight, and the next report corrects it.
+"""
+
+from collections import deque
+from typing import Final
+
+from tidepool_api.load import LoadReport
+
+# A dispatch that no counter accounts for within this time never reached the pod, or was lost with a report.
+_FORGOTTEN_SECONDS: Final = 1.0
+# The first report of a process has no counters to compare: what was sent this long before it is taken as included.
+_TRAVEL_SECONDS: Final = 0.05
+# Without reports the lines only grow; beyond this the oldest is taken as included.
+_LONGEST_LINE: Final = 8192
+
+
+class Dispatch:
+    """One own request to the pod, as the fusion counts it."""
+
+    __slots__ = ("at", "known", "tokens")
+
+    def __init__(self, tokens: int, at: float) -> None:
+        self.tokens = tokens
+        self.at = at
+        self.known = False  # some report includes it
+
+
+class LoadFusion:
+    """`tokens` and `requests` are kept current by each call; reading them costs nothing."""
+
+    __slots__ = ("_boot", "_ended", "_pending", "_seq", "_totals", "requests", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.requests = 0
+        self._boot = ""
+        self._seq = -1
+        self._totals = (0, 0)
+        self._pending: deque[Dispatch] = deque()
+        self._ended: deque[Dispatch] = deque()
+
+    def dispatched(self, tokens: int, now: float) -> Dispatch:
+        """A request was sent; it counts until a report includes it."""
+        dispatch = Dispatch(tokens, now)
+        self._append(self._pending, dispatch)
+        self._add(tokens, 1)
+        return dispatch
+
+    def ended(self, dispatch: Dispatch, tokens: int, now: float) -> None:
+        """It ended; `tokens` is what the pod's ledger still held for it."""
+        if dispatch.known:
+            ending = Dispatch(tokens, now)
+        else:
+            # No report had it. It stays in line without weight: the pod's counters will have both its moments.
+            self._add(-dispatch.tokens, -1)
+            dispatch.tokens, dispatch.known = 0, True
+            ending = Dispatch(0, now)
+            ending.known = True
+        self._append(self._ended, ending)
+        if not ending.known:
+            self._add(-tokens, -1)
+
+    def heard(self, report: LoadReport, now: float) -> bool:
+        """Take in a report; False when it is older than one taken in before."""
+        if report.boot == self._boot:
+            if report.seq <= self._seq:
+                return False
+            opened, closed = report.opened_total - self._totals[0], report.closed_total - self._totals[1]
+            self._include(self._pending, opened, now - _FORGOTTEN_SECONDS)
+            self._include(self._ended, closed, now - _FORGOTTEN_SECONDS)
+        else:
+            self._boot = report.boot
+            self._include(self._pending, 0, now - _TRAVEL_SECONDS)
+            self._ended.clear()
+        self._seq = report.seq
+        self._totals = (report.opened_total, report.closed_total)
+        self._rebase(report)
+        return True
+
+    def _rebase(self, report: LoadReport) -> None:
+        self.tokens = report.queued_tokens + report.held_tokens + report.expected_tokens
+        self.requests = report.running + report.waiting
+        for dispatch in self._pending:
+            if not dispatch.known:
+                self._add(dispatch.tokens, 1)
+        for ending in self._ended:
+            if not ending.known:
+                self._add(-ending.tokens, -1)
+
+    def _add(self, tokens: int, requests: int) -> None:
+        self.tokens += tokens
+        self.requests += requests
+
+    def _append(self, line: deque[Dispatch], item: Dispatch) -> None:
+        if len(line) >= _LONGEST_LINE:
+            line.popleft().known = True
+        line.append(item)
+
+    @staticmethod
+    def _include(line: deque[Dispatch], count: int, before: float) -> None:
+        while line and (count > 0 or line[0].at <= before):
+            line.popleft().known = True
+            count -= 1

@@ -1,0 +1,304 @@
+"""One pool at a gateway: its pods, the pick, and the requests that are held while there is no pod for them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from tidepool_api.load import LoadReport, PoolDemand
+from tidepool_api.routing import FleetPool, Routing
+from tidepool_api.units import duration_seconds, quantity_value
+from tidepool_router.admission import Limits, Queue, Refusal, Ticket, Verdict
+from tidepool_router.errors import FailureKind, NoPods, QueueFull, QueueTimeout
+from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.gateway_metrics import GatewayMetrics
+from tidepool_router.fleet.pod import Pod, PodState
+from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.ledger import Estimate, Outcome, TokenEstimator
+from tidepool_router.picking import make_picker
+
+# Held requests are let go in rounds, so that pods which come up moments later get their part and the first one is
+# not buried: so many a ready pod at first, doubled each round, so that any backlog is gone within seconds.
+_FIRST_ROUND_REQUESTS: Final = 16
+_ROUND_SECONDS: Final = 0.1
+_RETRY_AFTER_FULL_SECONDS: Final = 2.0
+_RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
+
+
+class HeldRequest(Ticket):
+    """A ticket and the caller that waits for it."""
+
+    __slots__ = ("estimate", "facts", "reservation")
+
+    def __init__(self, facts: RequestFacts, estimate: Estimate, offered_at: float, deadline: float) -> None:
+        super().__init__(
+            priority=facts.priority,
+            body_bytes=facts.body_bytes,
+            prompt_tokens=estimate.prompt_tokens,
+            offered_at=offered_at,
+            deadline=deadline,
+        )
+        self.facts = facts
+        self.estimate = estimate
+        self.reservation: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+
+
+class PoolState:
+    """Everything is synchronous but `wait_for_pod`, so no other request comes between a pick and its reservation.
+
+    `demand_changed` is called when what is held or refused changed.
+    """
+
+    def __init__(
+        self,
+        config: FleetPool,
+        metrics: GatewayMetrics,
+        now: Callable[[], float],
+        demand_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.config = config
+        self.estimator = TokenEstimator()
+        self.pods: dict[str, Pod] = {}
+        self.in_flight = 0
+        self.refused_total = 0
+        self.arrived_total = 0
+        self.queue = Queue(_limits(config.routing))
+        self._metrics = metrics
+        self._now = now
+        self._demand_changed = demand_changed
+        self._picker = make_picker(config.routing.policy)
+        self._ready: tuple[Pod, ...] = ()
+        self._stale = True
+        self._stale_at = float("inf")
+        self._round_requests = _FIRST_ROUND_REQUESTS
+        self._round_at = 0.0
+
+    @property
+    def name(self) -> str:
+        """`namespace/name`, or what the fleet file calls it."""
+        return self.config.name
+
+    @property
+    def engine_model(self) -> str:
+        """What the engines call the model; other names are its aliases."""
+        return self.config.models[0]
+
+    @property
+    def routing(self) -> Routing:
+        """Settings in force."""
+        return self.config.routing
+
+    def apply(self, config: FleetPool) -> None:
+        """Take new settings; pods, learned figures and held requests stay."""
+        if config.routing.policy is not self.config.routing.policy:
+            self._picker = make_picker(config.routing.policy)
+        self.config = config
+        self.queue.limits = _limits(config.routing)
+
+    def set_pods(self, endpoints: Iterable[Endpoint]) -> tuple[list[Pod], list[Pod]]:
+        """Make these the pool's pods.
+
+        Returns those that are new, to be listened to, and those that may be forgotten now. A pod that is gone
+        from the list gets no new request and stays until its last one has ended.
+        """
+        wanted = {endpoint.key: endpoint for endpoint in endpoints}
+        added = [Pod(endpoint) for key, endpoint in wanted.items() if key not in self.pods]
+        for pod in added:
+            self.pods[pod.key] = pod
+        for key, pod in self.pods.items():
+            pod.leaving = key not in wanted
+        gone = [pod for pod in self.pods.values() if pod.leaving and pod.ledger.running == 0]
+        for pod in gone:
+            del self.pods[pod.key]
+        self._changed()
+        return added, gone
+
+    def pick(self, facts: RequestFacts, now: float, exclude: Collection[str] = ()) -> Reservation | None:
+        """A place on the best pod, or None when there is nothing to send to now.
+
+        None too while others are held, so that nobody overtakes them: wait_for_pod keeps the order. `exclude` has
+        the keys of endpoints that failed this request; such a retry has waited before and goes at once.
+        """
+        if not exclude:
+            self.arrived_total += 1
+            if self.queue.held:
+                return None
+        return self._reserve(facts, self.estimator.estimate(facts), now, exclude)
+
+    async def wait_for_pod(self, facts: RequestFacts, now: Callable[[], float]) -> Reservation:
+        """Hold a request until a pod takes it, by priority, then age.
+
+        Raises QueueFull, QueueTimeout or NoPods, each with retry_after_seconds. When the waiter is cancelled its
+        place is given back.
+        """
+        started = now()
+        held = self._hold(facts, started)
+        self._demand_changed()
+        self.release(started)
+        try:
+            reservation = await held.reservation
+        except asyncio.CancelledError:
+            self._abandon(held, now())
+            raise
+        finally:
+            self._demand_changed()
+        reservation.queued_seconds = max(0.0, now() - started)
+        self._metrics.queue_seconds(self.name).observe(reservation.queued_seconds)
+        return reservation
+
+    def tick(self, now: float) -> None:
+        """Let go what may go and turn away what has waited too long; called often while something is held."""
+        for ticket in self.queue.expire(now):
+            self._refuse_held(ticket, now)
+        self.release(now)
+
+    def release(self, now: float) -> None:
+        """Send held requests to the pods that are ready."""
+        if not self.queue.held:
+            self._round_requests, self._round_at = _FIRST_ROUND_REQUESTS, 0.0
+            return
+        ready = self._ready_pods(now)
+        if not ready or now < self._round_at:
+            return
+        for ticket in self.queue.take(self._round_requests * len(ready)):
+            self._place(ticket, now)
+        self._round_requests *= 2
+        self._round_at = now + _ROUND_SECONDS
+
+    def pod_heard(self, pod: Pod, report: LoadReport) -> None:
+        """A load report of a pod."""
+        now = self._now()
+        before = pod.state(now)
+        if pod.heard(report, now) and pod.state(now) is not before:
+            self._changed(now)
+
+    def pod_failed(self, pod: Pod, kind: FailureKind) -> None:
+        """A request failed on a pod before its answer began.
+
+        The last pod that can be picked is not ejected for answers of 5xx: a bad answer is worth more than none.
+        """
+        now = self._now()
+        if kind == "http_5xx" and not any(other is not pod for other in self._ready_pods(now)):
+            return
+        if pod.failed(kind, now):
+            self._metrics.ejections(self.name, kind).inc()
+            self._changed(now)
+
+    def pod_changed(self) -> None:
+        """Whether a pod is reachable changed."""
+        self._changed(self._now())
+
+    def closed(self, pod: Pod, *, succeeded: bool, now: float) -> None:
+        """A reservation ended."""
+        self.in_flight -= 1
+        on_trial = pod.ejection.on_trial
+        if succeeded:
+            pod.ejection.succeeded(now)
+        if on_trial:
+            self._changed(now)
+
+    def close(self) -> None:
+        """The pool is gone: whoever is held hears it."""
+        for ticket in self.queue.take(self.queue.held):
+            if isinstance(ticket, HeldRequest) and not ticket.reservation.done():
+                self._count_refusal(Refusal.NO_PODS)
+                ticket.reservation.set_exception(
+                    NoPods(f"The pool {self.name} has been removed.", _RETRY_AFTER_NO_POD_SECONDS)
+                )
+
+    def demand(self, now: float) -> PoolDemand:
+        """What is held and was refused, for the operator."""
+        oldest = self.queue.oldest_offered_at()
+        return PoolDemand(
+            held=self.queue.held,
+            held_bytes=self.queue.held_bytes,
+            held_prompt_tokens=self.queue.held_prompt_tokens,
+            oldest_held_seconds=round(max(0.0, now - oldest), 3) if oldest is not None else 0.0,
+            in_flight=self.in_flight,
+            refused_total=self.refused_total,
+            arrived_total=self.arrived_total,
+        )
+
+    def _hold(self, facts: RequestFacts, now: float) -> HeldRequest:
+        queue = self.config.routing.queue
+        ready = bool(self._ready_pods(now))
+        if not self.pods and not self.config.wakes:
+            self._count_refusal(Refusal.NO_PODS)
+            raise NoPods(
+                f"The pool {self.name} has no pods and nothing starts one; give it replicas or endpoints.",
+                _RETRY_AFTER_NO_POD_SECONDS,
+            )
+        timeout = queue.cold_start_timeout if self.config.wakes and not ready else queue.timeout
+        held = HeldRequest(facts, self.estimator.estimate(facts), now, now + duration_seconds(timeout))
+        verdict, reason = self.queue.offer(held)
+        if verdict is Verdict.REFUSE and reason is not None:
+            self._count_refusal(reason)
+            raise QueueFull(
+                f"{self.queue.held} requests wait for {self.name} already and its queue is full; try later.",
+                _RETRY_AFTER_FULL_SECONDS,
+            )
+        return held
+
+    def _place(self, ticket: Ticket, now: float) -> None:
+        assert isinstance(ticket, HeldRequest)  # noqa: S101 - only held requests are offered here
+        if ticket.reservation.done():
+            return
+        reservation = self._reserve(ticket.facts, ticket.estimate, now)
+        if reservation is None:  # the pod that was ready takes no more on its way back from ejection
+            self.queue.put_back(ticket)
+        else:
+            ticket.reservation.set_result(reservation)
+
+    def _abandon(self, held: HeldRequest, now: float) -> None:
+        if self.queue.remove(held) or not held.reservation.done() or held.reservation.cancelled():
+            return
+        if held.reservation.exception() is None:
+            held.reservation.result().close(Outcome.CANCELLED, now)
+
+    def _refuse_held(self, ticket: Ticket, now: float) -> None:
+        if isinstance(ticket, HeldRequest) and not ticket.reservation.done():
+            self._count_refusal(Refusal.TIMEOUT)
+            waited = now - ticket.offered_at
+            ticket.reservation.set_exception(
+                QueueTimeout(
+                    f"No pod of {self.name} took the request within {waited:.0f} s; try later.",
+                    _RETRY_AFTER_NO_POD_SECONDS,
+                )
+            )
+
+    def _count_refusal(self, reason: Refusal) -> None:
+        self.refused_total += 1
+        self._metrics.refused(self.name, reason.value).inc()
+        self._demand_changed()
+
+    def _reserve(
+        self, facts: RequestFacts, estimate: Estimate, now: float, exclude: Collection[str] = ()
+    ) -> Reservation | None:
+        ready = self._ready_pods(now)
+        if exclude:
+            ready = tuple(pod for pod in ready if pod.key not in exclude)
+        if not ready:
+            return None
+        pick = self._picker.pick(ready, estimate, facts)
+        pod = ready[pick.index]
+        entry, dispatch = pod.reserve(estimate, now)
+        self.in_flight += 1
+        if pod.ejection.on_trial:
+            self._stale = True
+        self._metrics.picks(self.name, pick.reason).inc()
+        return Reservation(self, pod, entry, dispatch, pick.reason)
+
+    def _ready_pods(self, now: float) -> tuple[Pod, ...]:
+        if self._stale or now >= self._stale_at:
+            self._ready = tuple(pod for pod in self.pods.values() if pod.state(now) is PodState.READY)
+            returns = (pod.ejection.until for pod in self.pods.values() if pod.ejection.until > now)
+            self._stale, self._stale_at = False, min(returns, default=float("inf"))
+        return self._ready
+
+    def _changed(self, now: float | None = None) -> None:
+        self._stale = True
+        self.release(self._now() if now is None else now)
+
+
+def _limits(routing: Routing) -> Limits:
+    return Limits(routing.queue.max_waiting, int(quantity_value(routing.queue.max_bytes)))

@@ -1,0 +1,59 @@
+"""A request's place on a pod, from the pick to its end."""
+
+from typing import TYPE_CHECKING
+
+from tidepool_router.errors import FailureKind
+from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.fusion import Dispatch
+from tidepool_router.fleet.loadheader import read_load_header
+from tidepool_router.fleet.pod import Pod
+from tidepool_router.ledger import Entry, Outcome
+
+if TYPE_CHECKING:
+    from tidepool_router.fleet.pool import PoolState
+
+
+class Reservation:
+    """Whoever holds it owes exactly one `close`; further ones do nothing.
+
+    `reason` says why this pod was picked, `queued_seconds` how long the request was held before.
+    """
+
+    __slots__ = ("_dispatch", "_failed", "_pod", "_pool", "entry", "queued_seconds", "reason")
+
+    def __init__(self, pool: "PoolState", pod: Pod, entry: Entry, dispatch: Dispatch, reason: str) -> None:
+        self._pool = pool
+        self._pod = pod
+        self._dispatch = dispatch
+        self._failed = False
+        self.entry = entry
+        self.reason = reason
+        self.queued_seconds = 0.0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where to send the request."""
+        return self._pod.endpoint
+
+    @property
+    def pod(self) -> str:
+        """Name of the pod for people: its own, else its address."""
+        return self._pod.name
+
+    def failed(self, kind: FailureKind) -> None:
+        """The request failed before its answer; an answer of 4xx is none. `close` is owed all the same."""
+        self._failed = True
+        self._pool.pod_failed(self._pod, kind)
+
+    def heard(self, load_header: str) -> None:
+        """The answer's x-tidepool-load, a report that came sooner than the stream's; a bad one is ignored."""
+        report = read_load_header(load_header, self._pod.report)
+        if report is not None:
+            self._pool.pod_heard(self._pod, report)
+
+    def close(self, outcome: Outcome, now: float) -> bool:
+        """The request is over; True the first time."""
+        if not self._pod.release(self.entry, self._dispatch, outcome, now):
+            return False
+        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK and not self._failed, now=now)
+        return True
