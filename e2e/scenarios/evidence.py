@@ -15,7 +15,7 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 
 @dataclass(slots=True)
 class Transition:
-    """One step of the scenario: pods before and after by UID, the engines' own versions, the figure that decided."""
+    """One step of the scenario: pods by UID before and after, the engines' versions, the figure that decided."""
 
     name: str
     began: str
