@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidepool_api import modelpool
-from tidepool_api.contract import GROUP, MODELPOOL_PLURAL, VERSION
-from tidepool_api.kube import VALIDATIONS, Ruled
+from tidepool_api import modelpool, workflow
+from tidepool_api.contract import AGENTWORKFLOW_PLURAL, GROUP, MODELPOOL_PLURAL, VERSION
+from tidepool_api.kube import VALIDATIONS, Document
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 from tidepool_api.structural import structural_schema
 
@@ -47,6 +47,16 @@ MODELPOOL_COLUMNS: Final = (
     Column("TTFT", ".status.figures.timeToFirstToken", "Median time to the first token.", wide=True),
     Column("URL", ".status.url", "The pool's own address inside the cluster.", wide=True),
 )
+WORKFLOW_COLUMNS: Final = (
+    Column("ACCEPTED", _condition("Accepted", "status"), "Whether the workflow is well formed."),
+    Column("READY", _condition("Ready", "status"), "Whether the workflow can run."),
+    Column("REASON", _condition("Ready", "reason"), "Why the workflow can or cannot run."),
+    Column("ACTIVE", ".status.runs.active", "Runs in progress.", "integer"),
+    _AGE,
+    Column("SUCCEEDED", ".status.runs.succeeded", "Runs that succeeded.", "integer", wide=True),
+    Column("FAILED", ".status.runs.failed", "Runs that failed.", "integer", wide=True),
+    Column("P95", ".status.latency.p95", "Nineteen in twenty runs took no longer.", wide=True),
+)
 SCALE: Final = {
     "specReplicasPath": ".spec.replicas",
     "statusReplicasPath": ".status.replicas",
@@ -58,7 +68,7 @@ SCALE: Final = {
 class Resource:
     """What a CustomResourceDefinition says of a kind beside its schema."""
 
-    model: type[Ruled]
+    model: type[Document]
     kind: str
     plural: str
     short_name: str
@@ -103,10 +113,10 @@ class Resource:
         properties = whole["properties"]
         spec = properties["spec"]
         spec[VALIDATIONS] = [*spec.get(VALIDATIONS, []), *self.spec_validations]
-        # The API server fills these itself; a default or a bound here would stand in its way.
+        # The API server's own; the name is spelled out for the rules that speak of it.
         properties["apiVersion"] = {"type": "string"}
         properties["kind"] = {"type": "string"}
-        properties["metadata"] = {"type": "object"}
+        properties["metadata"] = {"type": "object", "properties": {"name": {"type": "string"}}}
         properties["status"].pop("default", None)
         return whole
 
@@ -120,4 +130,7 @@ MODELPOOL: Final = Resource(
     scale=True,
     spec_validations=tuple(entry.validation() for entry in MODELPOOL_NOT_YET),
 )
-RESOURCES: Final = (MODELPOOL,)
+AGENTWORKFLOW: Final = Resource(
+    workflow.AgentWorkflow, workflow.KIND, AGENTWORKFLOW_PLURAL, "aw", WORKFLOW_COLUMNS, scale=False
+)
+RESOURCES: Final = (MODELPOOL, AGENTWORKFLOW)

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from tidepool_api.kube import ATOMIC_LIST, Document, Labels, matching, patterned
+from tidepool_api.kube import ATOMIC_LIST, Document, Labels, Rule, Ruled, matching, patterned
 
 Ways = Annotated[int, Field(ge=1, le=1024)]
 RESOURCE_PATTERN: Final = r"^[a-z0-9][-a-z0-9.]*/[A-Za-z0-9][-A-Za-z0-9_.]*$"
@@ -32,8 +32,18 @@ class TaintEffect(StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
-class Toleration(Document):
+KEYLESS: Final = Rule(
+    "has(self.key) || self.operator == 'Exists'",
+    "is needed with operator Equal; set it, or make the operator Exists",
+    holds=lambda toleration: toleration.key is not None or toleration.operator is TolerationOperator.EXISTS,
+    field=".key",
+)
+
+
+class Toleration(Ruled):
     """A taint that the pods bear, as in a pod."""
+
+    RULES = (KEYLESS,)
 
     key: Annotated[str, Field(max_length=317)] | None = Field(
         default=None, description="Key of the taint. Absent: every key, with operator Exists."

@@ -28,19 +28,20 @@ SHARDS: Final = Rule(
         or spec.parallelism.tensor * spec.parallelism.pipeline == spec.accelerator.count * spec.parallelism.hosts
     ),
     field=".parallelism",
-    expression="'tensor ' + string(self.parallelism.tensor) + ' x pipeline ' + string(self.parallelism.pipeline)"
-    " + ' does not fit accelerator.count ' + string(self.accelerator.count) + ' x hosts '"
-    " + string(self.parallelism.hosts) + '; make the two products equal'",
+    expression="'tensor %d x pipeline %d does not fit accelerator.count %d x hosts %d; make the products equal'"
+    ".format([self.parallelism.tensor, self.parallelism.pipeline,"
+    " self.accelerator.count, self.parallelism.hosts])",
     words=lambda spec: (
         f"tensor {spec.parallelism.tensor} x pipeline {spec.parallelism.pipeline} does not fit "
-        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the two products equal"
+        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the products equal"
     ),
 )
 NAME: Final = Rule(
     f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-    f"metadata.name must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a "
-    "letter, since Services are named after it; choose another name",
+    f"must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a letter, since "
+    "Services are named after it; choose another name",
     holds=lambda pool: re.search(r"^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$", pool.metadata.name) is not None,
+    field=".metadata.name",
 )
 OWN_ALIAS: Final = Rule(
     "has(self.spec.model.name) || !has(self.spec.model.aliases)"

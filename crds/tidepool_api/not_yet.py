@@ -60,7 +60,7 @@ class NotYet:
         """The entry of the spec's x-kubernetes-validations."""
         return {
             "rule": self.cel(),
-            "message": f"spec.{self.path} {self.message}",
+            "message": self.message,
             "fieldPath": f".{self.path}",
             "reason": "FieldValueForbidden",
         }

@@ -6,11 +6,20 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tidepool_api.kube import ATOMIC_LIST, PRESERVE, Document, Labels, ObjectName, Rule, Ruled, validations
+from tidepool_api.kube import (
+    ATOMIC_LIST,
+    INT_OR_STRING,
+    PRESERVE,
+    Document,
+    Labels,
+    ObjectName,
+    Rule,
+    Ruled,
+    validations,
+)
 from tidepool_api.units import DurationUpToDay, DurationUpToHour
 
 PERCENT_PATTERN: Final = "^(100|[1-9]?[0-9])%$"
-INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 AUTO: Final = "Auto"
 MAX_COUNT: Final = 10_000
 
@@ -33,7 +42,9 @@ COUNT: Final = Rule(
     holds=_is_count,
 )
 STUCK: Final = Rule(
-    "!(string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",
+    # The API server judges the default {} before it fills in what is inside.
+    "!has(self.maxSurge) || !has(self.maxUnavailable)"
+    " || !(string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",
     "is 0 and so is maxSurge, so no pod could ever be replaced; raise one of the two",
     holds=lambda rollout: not {rollout.max_surge, rollout.max_unavailable} <= {0, "0%"},
     field=".maxUnavailable",

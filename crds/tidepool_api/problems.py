@@ -11,6 +11,7 @@ from tidepool_api.kube import RULE_BROKEN
 from tidepool_api.metadata import Metadata
 from tidepool_api.modelpool import OWN_ALIAS, ModelPool, ModelPoolSpec
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
+from tidepool_api.workflow import AgentWorkflowSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,15 @@ def problems(spec: Mapping[str, Any], name: str = "") -> list[Problem]:
     if name and not OWN_ALIAS.holds(ModelPool.model_construct(metadata=Metadata(name=name), spec=parsed)):
         found.append(Problem("spec.model.aliases", OWN_ALIAS.message))
     return found
+
+
+def workflow_problems(spec: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with the spec of an AgentWorkflow, as far as its shape goes."""
+    try:
+        AgentWorkflowSpec.model_validate(spec)
+    except ValidationError as error:
+        return of_error("spec", error)
+    return []
 
 
 def of_error(root: str, error: ValidationError) -> list[Problem]:

@@ -5,11 +5,11 @@ Both documents are read leniently: a router of the release before must not stop 
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from tidepool_api.kube import Document
+from tidepool_api.kube import Document, Rule, validations
 from tidepool_api.units import Duration, Quantity
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
@@ -35,14 +35,25 @@ class Queue(Document):
     )
 
 
+PRIORITY_NAMES: Final = Rule(
+    "self.all(name, size(name) <= 63)",
+    "has a name of more than 63 characters; shorten it",
+    holds=lambda priorities: all(len(name) <= 63 for name in priorities),
+)
+Priorities = Annotated[
+    dict[str, Annotated[int, Field(ge=-1000, le=1000)]],
+    Field(max_length=16, json_schema_extra=validations([PRIORITY_NAMES])),
+    AfterValidator(PRIORITY_NAMES.check),
+]
+
+
 class Routing(Document):
     """Settings that change without restarting an engine."""
 
     policy: Policy = Field(default=Policy.PREDICTED, description="How a pod is picked for a request.")
     queue: Queue = Field(default_factory=Queue, description="Bounds of the requests that wait.")
-    priorities: dict[Annotated[str, Field(max_length=63)], Annotated[int, Field(ge=-1000, le=1000)]] = Field(
+    priorities: Priorities = Field(
         default_factory=lambda: {"interactive": 100, "batch": 0},
-        max_length=16,
         description="Names that x-tidepool-priority may carry; the higher number goes first.",
     )
     retries: int = Field(

@@ -17,8 +17,8 @@ BOUNDS: Final = Rule(
     "is below minReplicas; raise maxReplicas or lower minReplicas",
     holds=lambda scaling: scaling.max_replicas >= scaling.min_replicas,
     field=".maxReplicas",
-    expression="string(self.maxReplicas) + ' is below minReplicas ' + string(self.minReplicas) + "
-    "'; raise maxReplicas or lower minReplicas'",
+    expression="'%d is below minReplicas %d; raise maxReplicas or lower minReplicas'"
+    ".format([self.maxReplicas, self.minReplicas])",
     words=lambda scaling: (
         f"{scaling.max_replicas} is below minReplicas {scaling.min_replicas}; "
         "raise maxReplicas or lower minReplicas"

@@ -1,4 +1,4 @@
-"""The structural schema that Kubernetes wants, from a pydantic model: no references, types and defaults everywhere."""
+"""The structural schema that Kubernetes wants, from a pydantic model: no references, every type and default."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,9 +6,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from tidepool_api.kube import VALIDATIONS
+from tidepool_api.kube import INT_OR_STRING, VALIDATIONS
 
-INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 # JSON Schema's words that a CRD may not contain, and those that say nothing to a user.
 _DROPPED: Final = frozenset({"title", "propertyNames", "$defs", "const"})
 

@@ -1,0 +1,117 @@
+"""AgentWorkflow: a graph of steps that run on the pools and are called as one model."""
+
+from enum import StrEnum
+from typing import Annotated, Final, cast
+
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+
+from tidepool_api.contract import API_VERSION
+from tidepool_api.kube import Document, FreeObject, ShortText, map_list
+from tidepool_api.metadata import Metadata
+from tidepool_api.status import Condition, Count
+from tidepool_api.units import DurationUpToDay
+from tidepool_api.workflow_steps import Step, StepName, Template
+
+KIND: Final = "AgentWorkflow"
+# Clients call a workflow as the model "workflow/NAME".
+MODEL_PREFIX: Final = "workflow/"
+
+
+class OnExceeded(StrEnum):
+    """What becomes of a run whose budget is spent."""
+
+    DEGRADE = "Degrade"
+    FAIL = "Fail"
+
+
+class Budget(Document):
+    """Tokens that a run may use, prompts and answers together."""
+
+    tokens: Annotated[int, Field(ge=1, le=10**9)] = Field(description="Tokens that a run may use.")
+    on_exceeded: OnExceeded = Field(
+        default=OnExceeded.DEGRADE,
+        description="Degrade: finish on the cheapest pools and without soft steps. Fail: end the run.",
+    )
+
+
+class AgentWorkflowSpec(Document):
+    """What a run does."""
+
+    input: FreeObject | None = Field(default=None, description="JSON Schema of the input. Absent: any.")
+    deadline: DurationUpToDay = Field(default="300s", description="Longest time of a run.")
+    budget: Budget | None = Field(default=None, description="Tokens that a run may use. Absent: no bound.")
+    fail_fast: bool = Field(
+        default=True,
+        description="The first hard failure stops the steps that still run; otherwise they end first.",
+    )
+    on_exit: StepName | None = Field(
+        default=None, description="Step that runs last, whatever happened, on a budget of its own."
+    )
+    steps: tuple[Step, ...] = Field(
+        min_length=1,
+        max_length=64,
+        description="The steps. Their order does not matter; depends says what waits for what.",
+        json_schema_extra=map_list("name"),
+    )
+    output: Template | None = Field(
+        default=None, description="Template of the answer. Absent: the text of the last step."
+    )
+
+
+class WorkflowCondition(StrEnum):
+    """Types of a workflow's conditions."""
+
+    ACCEPTED = "Accepted"
+    READY = "Ready"
+
+
+class Runs(Document):
+    """Counts of runs."""
+
+    active: Count = Field(default=0, description="Runs in progress.")
+    succeeded: Count = Field(default=0, description="Runs that succeeded.")
+    failed: Count = Field(default=0, description="Runs that failed.")
+
+
+class Latency(Document):
+    """How long runs take, rounded."""
+
+    p50: ShortText | None = Field(default=None, description="Half of all runs took no longer.")
+    p95: ShortText | None = Field(default=None, description="Nineteen in twenty runs took no longer.")
+
+
+class AgentWorkflowStatus(Document):
+    """Observed state of a workflow."""
+
+    observed_generation: Count | None = Field(default=None, description="Generation of the spec this speaks of.")
+    runs: Runs | None = Field(default=None, description="Counts of runs.")
+    latency: Latency | None = Field(default=None, description="How long runs take.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), max_length=16, description="Accepted and Ready.", json_schema_extra=map_list("type")
+    )
+
+
+class AgentWorkflow(Document):
+    """A graph of steps that run on the pools and are called as one model."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: Metadata = Field(default_factory=Metadata)
+    spec: AgentWorkflowSpec = Field(description="What a run does.")
+    status: AgentWorkflowStatus = Field(
+        default_factory=AgentWorkflowStatus, description="Observed state of the workflow."
+    )
+
+    @field_validator("status", mode="wrap")
+    @classmethod
+    def _tolerate(cls, value: object, read: ValidatorFunctionWrapHandler) -> AgentWorkflowStatus:
+        # As in ModelPool: a status of another release is written anew.
+        try:
+            return cast(AgentWorkflowStatus, read(value))
+        except ValidationError:
+            return AgentWorkflowStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
