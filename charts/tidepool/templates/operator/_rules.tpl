@@ -1,0 +1,58 @@
+{{/* In every namespace that is looked after. No Secret, no exec, no logs, no Role: what pods need, users refer to. */}}
+{{- define "tidepool.poolRules" -}}
+- apiGroups: [tidepool.dev]
+  resources: [modelpools, agentworkflows]
+  verbs: [get, list, watch, patch]
+- apiGroups: [tidepool.dev]
+  resources: [modelpools/status, agentworkflows/status]
+  verbs: [get, patch, update]
+- apiGroups: [tidepool.dev]
+  resources: [modelpools/scale]
+  verbs: [get, patch, update]
+# Owner references that block deletion need this where OwnerReferencesPermissionEnforcement is on (OpenShift).
+- apiGroups: [tidepool.dev]
+  resources: [modelpools/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [serviceaccounts, configmaps, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch, create, patch, delete]
+# EndpointSlices with addresses need this where the endpoint controllers restrict them (OpenShift).
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices/restricted]
+  verbs: [create]
+# patch: the mark on the pod that may go first.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* In the operator's own namespace: leadership, the gateways' pods, and the fleet that they mount. */}}
+{{- define "tidepool.homeRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, patch, update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
