@@ -1,0 +1,378 @@
+"""One request and its answer: sent upstream, relayed to the client, observed in passing, closed exactly once.
+
+States, by what is set: `_task` waits for a pod or a connection; `_upstream` is the connection on which the request
+is; `_head_sent` says that the client has begun to get the answer, from where nothing can be tried again;
+`_done` ends everything. All transitions are synchronous calls from the sockets; only waiting needs a task.
+
+The head of a stream is kept until its first event: until then an engine that dies costs nothing but a retry.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from time import monotonic
+from typing import Final
+
+from tidepool_router.errors import Refusal, Refused, UpstreamError
+from tidepool_router.facts import Api
+from tidepool_router.ledger import Entry, Outcome
+from tidepool_router.proxy.server import ServerConnection
+from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
+from tidepool_router.wire import usage as usages
+from tidepool_router.wire.errors import REASONS, error_event, refusal_answer
+from tidepool_router.wire.messages import AnswerReader, Request
+from tidepool_router.wire.sse import SseObserver
+from tidepool_router.wire.usage import Usage
+
+_STREAM: Final = b"text/event-stream"
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+# Usage stands at the end of an answer; this much of the end is kept to read it from.
+_TAIL_BYTES: Final = 16_384
+_WITHOUT_BODY: Final = frozenset((204, 304))
+_STATUS_LINES: Final = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in REASONS.items()}
+
+
+class Exchange(ABC):
+    """What both roles share. A subclass finds the pod, opens the books and closes them."""
+
+    def __init__(self, services: Services, request: Request, client: ServerConnection, api: Api) -> None:
+        self._services = services
+        self._limits = services.limits
+        self._request = request
+        self._client = client
+        self._api = api
+        self._request_id = request.special.get(b"x-request-id") or services.new_request_id()
+        self._entry: Entry | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._observer: SseObserver | None = None
+        self._drop_usage = False
+        self._choices = 1
+        self._tail = b""
+        self._head_sent = False
+        self._chunked = False
+        self._done = False
+        self._started_at = monotonic()
+        # Of the first byte or of the next piece; a task has deadlines of its own.
+        self._deadline: float | None = None
+        # The body: how much of it is held, whether it is held for a replay only, whether it is gone.
+        self._body_bytes = len(request.body)
+        self._replaying = False
+        self._body_gone = False
+        services.bodies_bytes += self._body_bytes
+
+    # For subclasses.
+
+    @abstractmethod
+    def _head_lines(self) -> list[bytes]:
+        """Header lines that are added to the request for the upstream."""
+
+    @abstractmethod
+    def _answer_lines(self, answer: AnswerReader) -> bytes:
+        """Header lines that are added to the answer for the client."""
+
+    @abstractmethod
+    def _try_elsewhere(self, error: UpstreamError) -> bool:
+        """After a failure with nothing sent to the client: True when another attempt has begun."""
+
+    @abstractmethod
+    def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
+        """Called exactly once, whatever happened; `usage` is what the engine counted."""
+
+    def _send(self, pool: ConnectionPool) -> None:
+        """Send the request to an endpoint, over an idle connection or a new one."""
+        upstream = pool.take()
+        if upstream is None:
+            self._spawn(self._connect(pool))
+        else:
+            self._start(upstream)
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        self._deadline = None
+        self._task = self._services.spawn(work)
+
+    async def _connect(self, pool: ConnectionPool) -> None:
+        try:
+            upstream = await pool.connect()
+        except UpstreamError as error:
+            self._task = None
+            self._fail(error)
+            return
+        self._task = None
+        if self._done:  # cancelled too late for the connection to notice
+            pool.give(upstream)
+        else:
+            self._start(upstream)
+
+    def _start(self, upstream: UpstreamConnection) -> None:
+        request = self._request
+        self._upstream = upstream
+        body = request.body
+        head = [
+            request.method,
+            b" ",
+            request.target if request.target[:1] == b"/" else b"/" + request.target.split(b"/", 3)[-1],
+            b" HTTP/1.1\r\n",
+            *request.lines,
+            *self._head_lines(),
+        ]
+        if b"x-request-id" not in request.special:
+            head += (b"x-request-id: ", self._request_id, b"\r\n")
+        if body or request.method == b"POST":
+            head.append(b"content-length: %d\r\n" % len(body))
+        head.append(b"\r\n")
+        upstream.send(self, b"".join(head), body, no_answer_body=request.method == b"HEAD")
+        self._keep_for_replay()
+        self._deadline = monotonic() + self._limits.first_byte_seconds
+        if self._client.writing_paused:
+            self.pause()
+
+    # UpstreamConnection calls these.
+
+    def upstream_data(self, upstream: UpstreamConnection) -> None:
+        """AnswerSink."""
+        answer = upstream.answer
+        if not answer.head_ready:
+            return
+        out: list[bytes] = []
+        now = monotonic()
+        if not self._head_sent:
+            if answer.status in (502, 503) and self._unavailable(upstream):
+                return
+            if not self._open_answer(answer, out):
+                return  # a stream's head waits for its first event
+        self._deadline = now + self._limits.chunk_seconds
+        parts = answer.parts
+        if parts:
+            answer.parts = []
+            self._relay(parts[0] if len(parts) == 1 else b"".join(parts), out, now)
+        if answer.complete:
+            self._complete(upstream, out, now)
+        elif out:
+            self._client.write(b"".join(out))
+
+    def upstream_lost(self, upstream: UpstreamConnection, error: UpstreamError) -> None:
+        """AnswerSink."""
+        self._upstream = None
+        if self._done:
+            return
+        fresh_try = upstream.used > 1 and not upstream.answer.began and error.kind == "reset"
+        if fresh_try and self._replayable():
+            # An idle connection that the other side had closed already: no engine has seen this request.
+            self._spawn(self._connect(upstream.pool))
+            return
+        self._fail(error)
+
+    # ServerConnection calls these.
+
+    def client_gone(self) -> None:
+        """ActiveExchange."""
+        self._finish(Outcome.CANCELLED, 499)
+
+    def pause(self) -> None:
+        """ActiveExchange."""
+        if self._upstream is not None:
+            self._upstream.transport.pause_reading()
+
+    def resume(self) -> None:
+        """ActiveExchange."""
+        if self._upstream is not None:
+            self._deadline = monotonic() + self._limits.chunk_seconds
+            self._upstream.transport.resume_reading()
+
+    def check(self, now: float) -> None:
+        """ActiveExchange."""
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            self._time_out()
+
+    # The answer.
+
+    def _unavailable(self, upstream: UpstreamConnection) -> bool:
+        """Whether a 502 or 503 is not passed on, because the request goes elsewhere."""
+        error = UpstreamError("http_5xx", f"the engine answered {upstream.answer.status}")
+        self._upstream = None
+        upstream.sink = None
+        if self._replayable() and self._try_elsewhere(error):
+            upstream.drop()
+            return True
+        self._upstream = upstream
+        upstream.sink = self
+        return False
+
+    def _open_answer(self, answer: AnswerReader, out: list[bytes]) -> bool:
+        """Write the head; False when it must wait."""
+        special = answer.special
+        stream = special.get(b"content-type", b"")[:17] == _STREAM and answer.status == 200
+        if stream and not answer.parts and not answer.complete:
+            return False
+        if stream and b"content-encoding" not in special:
+            self._observer = SseObserver(self._api, self._choices, drop_usage=self._drop_usage)
+        out += (_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d\r\n" % answer.status, *answer.lines)
+        out.append(self._answer_lines(answer))
+        out += (b"x-request-id: ", self._request_id, b"\r\n")
+        self._frame(answer, out)
+        out.append(b"\r\n")
+        self._head_sent = True
+        self._forget_body()
+        return True
+
+    def _frame(self, answer: AnswerReader, out: list[bytes]) -> None:
+        """Say how long the body is: as upstream did, in chunks, or until the connection closes."""
+        request = self._request
+        length = answer.special.get(b"content-length")
+        dropping = self._observer is not None and self._drop_usage
+        if length is not None and not dropping:
+            out += (b"content-length: ", length, b"\r\n")
+        elif request.method == b"HEAD" or answer.status in _WITHOUT_BODY:
+            pass
+        elif request.http10:
+            request.keep_alive = False
+        else:
+            self._chunked = True
+            out.append(_CHUNKED)
+        if self._client.last_answer:
+            request.keep_alive = False
+        if not request.keep_alive:
+            out.append(b"connection: close\r\n")
+        elif request.http10:
+            out.append(b"connection: keep-alive\r\n")
+
+    def _relay(self, data: bytes, out: list[bytes], now: float) -> None:
+        observer = self._observer
+        entry = self._entry
+        if observer is not None:
+            data = observer.feed(data)
+            if entry is not None:
+                entry.progress(max(0, observer.tokens), now)
+            if not data:
+                return
+        else:
+            if entry is not None and entry.first_token_at is None:
+                entry.first_token(now)
+            self._tail = data if len(data) >= _TAIL_BYTES else self._tail[-_TAIL_BYTES:] + data
+        if self._chunked:
+            out += (b"%x\r\n" % len(data), data, b"\r\n")
+        else:
+            out.append(data)
+
+    def _complete(self, upstream: UpstreamConnection, out: list[bytes], now: float) -> None:
+        observer = self._observer
+        answer = upstream.answer
+        if observer is not None:
+            rest = observer.end()
+            if rest:
+                out += (b"%x\r\n" % len(rest), rest, b"\r\n") if self._chunked else (rest,)
+            if answer.ends_with_connection and not observer.complete:
+                self._client.write(b"".join(out))
+                self._cut(UpstreamError("reset", "the engine closed the connection"))
+                return
+        if self._chunked:
+            out.append(_LAST_CHUNK)
+        self._client.write(b"".join(out))
+        self._upstream = None
+        upstream.release()
+        status = answer.status
+        self._finish(Outcome.OK if status < 500 else Outcome.ERROR, status, now)
+        self._client.finished(keep_alive=self._request.keep_alive)
+
+    # Ends.
+
+    def _time_out(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        limits = self._limits
+        if upstream is None:
+            return
+        began = upstream.answer.began
+        upstream.drop()
+        if self._head_sent:
+            self._cut(UpstreamError("reset", f"the engine sent nothing for {limits.chunk_seconds:g} s"))
+            return
+        message = f"the engine did not begin to answer within {limits.first_byte_seconds:g} s"
+        error = UpstreamError("first_byte_timeout", message)
+        if began or not self._replayable() or not self._try_elsewhere(error):
+            self._answer_error(504, "upstream_timeout", message)
+
+    def _fail(self, error: UpstreamError) -> None:
+        """The upstream failed: elsewhere, or an error to the client, in whichever way it can still be told."""
+        if self._done:
+            return
+        if self._head_sent:
+            self._cut(error)
+        elif not (self._replayable() and self._try_elsewhere(error)):
+            status = 503 if error.kind == "connect" else 502
+            self._answer_error(status, "upstream_unavailable" if status == 503 else "upstream_error", str(error))
+
+    def _cut(self, error: UpstreamError) -> None:
+        """End an answer that has begun and cannot be completed, so that nobody takes it for whole."""
+        client, observer = self._client, self._observer
+        self._finish(Outcome.ERROR, 502)
+        if observer is None:
+            client.abort()
+            return
+        event = error_event(self._api, f"{error}; the answer is not complete", observer.events)
+        if observer.inside_event:
+            event = b"\n\n" + event
+        client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event) if self._chunked else event)
+        client.close()
+
+    def _answer_error(self, status: int, code: str, message: str) -> None:
+        kind = "server_error"
+        retry_after = 1.0 if status == 503 else None
+        self._refuse(Refusal(status, kind, code, message, retry_after), Outcome.ERROR)
+
+    def _refuse(self, refusal: Refusal, outcome: Outcome) -> None:
+        """Answer with an error of the router's own."""
+        client, request = self._client, self._request
+        self._finish(outcome, refusal.status)
+        close = not request.keep_alive or client.last_answer
+        extra = b"x-request-id: %b\r\n" % self._request_id
+        head_only = request.method == b"HEAD"
+        client.write(refusal_answer(self._api, refusal, extra, close=close, head_only=head_only))
+        client.finished(keep_alive=not close)
+
+    def _finish(self, outcome: Outcome, status: int, now: float | None = None) -> None:
+        """Let go of everything and close the books; only the first call counts."""
+        if self._done:
+            return
+        self._done = True
+        self._deadline = None
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.drop()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self._forget_body()
+        self._close_books(outcome, status, self._usage(), monotonic() if now is None else now)
+
+    def _usage(self) -> Usage | None:
+        if self._observer is not None:
+            return self._observer.usage
+        return usages.of_answer(self._tail) if self._tail else None
+
+    # Bodies.
+
+    def _replayable(self) -> bool:
+        """Whether the body is still there to be sent again."""
+        return not self._body_gone
+
+    def _keep_for_replay(self) -> None:
+        """The body has been sent: keep it if there is room."""
+        if self._replaying:
+            return
+        if self._services.replay.take(self._body_bytes):
+            self._replaying = True
+        else:
+            self._forget_body()
+
+    def _forget_body(self) -> None:
+        """The body is not needed any more; safe to call again."""
+        if self._body_gone:
+            return
+        self._body_gone = True
+        self._services.bodies_bytes -= self._body_bytes
+        self._request.body = b""
+        if self._replaying:
+            self._services.replay.give(self._body_bytes)

@@ -1,0 +1,204 @@
+"""The gateway's exchanges: model name to pool, pool to pod, and to another pod when the first one fails."""
+
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from tidepool_router.control import JSON, Response
+from tidepool_router.errors import Refusal, Refused, UpstreamError
+from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.ledger import Outcome
+from tidepool_router.proxy.begin import facts_of, refuse_path, write_response
+from tidepool_router.proxy.exchange import Exchange
+from tidepool_router.proxy.server import ActiveExchange, ServerConnection
+from tidepool_router.proxy.services import Services
+from tidepool_router.wire.body import rename_model
+from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
+from tidepool_router.wire.paths import Kind, Route
+from tidepool_router.wire.usage import Usage
+
+_MARK: Final = GATEWAY_MARK + b": 1\r\n"
+_NAMES_IN_MESSAGE: Final = 20
+
+
+class Gateway:
+    """Application of the gateway's traffic port."""
+
+    def __init__(self, services: Services, fleet: GatewayFleet, version: str) -> None:
+        self.services = services
+        self.fleet = fleet
+        self._version = version
+
+    def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
+        """Application."""
+        route = request.route
+        if route is None or route.kind is Kind.CLOSED or request.method not in route.methods:
+            raise refuse_path(request, route)
+        if route.kind is Kind.INFERENCE:
+            return self._infer(request, connection, route)
+        write_response(request, connection, self._own_answer(request, route))
+        return None
+
+    def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
+        if GATEWAY_MARK in request.special:
+            message = (
+                "this request came from a gateway and would go to one again; "
+                "the fleet's endpoints must be pods, not a gateway or a Service that leads to one"
+            )
+            raise Refused(Refusal(508, "server_error", "loop_detected", message))
+        services = self.services
+        services.check_room(len(request.body))
+        services.retries.earn()
+        facts, pool = self._route(request, route)
+        exchange = GatewayExchange(services, request, connection, facts, pool, self.fleet)
+        exchange.start()
+        return exchange
+
+    def _route(self, request: Request, route: Route) -> tuple[RequestFacts, PoolState]:
+        facts = facts_of(request, route)
+        pool = self.fleet.route(facts.model)
+        if pool is None:
+            raise self._unknown_model(facts.model)
+        priority = request.special.get(b"x-tidepool-priority")
+        if priority is not None:
+            named = pool.routing.priorities.get(priority.decode("latin-1"))
+            if named is not None:
+                facts = msgspec.structs.replace(facts, priority=named)
+        return facts, pool
+
+    def _unknown_model(self, model: str) -> Refused:
+        names = [card.id for card in self.fleet.models()]
+        known = ", ".join(names[:_NAMES_IN_MESSAGE]) or "none yet"
+        more = f" and {len(names) - _NAMES_IN_MESSAGE} more" if len(names) > _NAMES_IN_MESSAGE else ""
+        asked = f"the model {model!r} does not exist" if model else "the request names no model"
+        return Refused(
+            Refusal(404, "invalid_request_error", "model_not_found", f"{asked}; known models: {known}{more}")
+        )
+
+    def _own_answer(self, request: Request, route: Route) -> Response:
+        if route.kind is Kind.MODELS:
+            return self._models(request)
+        if route.path == "/version":
+            return Response(200, msgspec.json.encode({"version": self._version}), JSON)
+        if route.kind is Kind.ENGINE:
+            return Response(200)
+        raise refuse_path(request, None)
+
+    def _models(self, request: Request) -> Response:
+        del request
+        cards = [
+            {"id": card.id, "object": "model", "created": int(card.created), "owned_by": "tidepool", "pool": card.pool}
+            for card in self.fleet.models()
+        ]
+        return Response(200, msgspec.json.encode({"object": "list", "data": cards}), JSON)
+
+
+class GatewayExchange(Exchange):
+    """One request at the gateway."""
+
+    def __init__(  # noqa: PLR0913 (made in one place)
+        self,
+        services: Services,
+        request: Request,
+        client: ServerConnection,
+        facts: RequestFacts,
+        pool: PoolState,
+        fleet: GatewayFleet,
+    ) -> None:
+        super().__init__(services, request, client, facts.api)
+        self._facts = facts
+        self._pool = pool
+        self._fleet = fleet
+        self._choices = facts.choices
+        self._reservation: Reservation | None = None
+        self._failed_keys: set[str] = set()
+        self._queued_seconds = 0.0
+
+    def start(self) -> None:
+        """Pick a pod, or wait for one."""
+        request = self._request
+        if self._facts.model != self._pool.engine_model:
+            content_type = request.special.get(b"content-type", b"")
+            request.body = rename_model(request.body, self._pool.engine_model, content_type)
+        reservation = self._pool.pick(self._facts, self._started_at)
+        if reservation is None:
+            self._spawn(self._wait())
+        else:
+            self._go(reservation)
+
+    async def _wait(self) -> None:
+        try:
+            reservation = await self._pool.wait_for_pod(self._facts, monotonic)
+        except Refused as refused:
+            self._task = None
+            self._refuse(refused.refusal, Outcome.REFUSED)
+            return
+        self._task = None
+        self._queued_seconds = reservation.queued_seconds
+        self._go(reservation)
+
+    def _go(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self._entry = reservation.entry
+        endpoint = reservation.endpoint
+        self._send(self._services.pools.at(endpoint.host, endpoint.port))
+
+    def _head_lines(self) -> list[bytes]:
+        return [_MARK]
+
+    def _answer_lines(self, answer: AnswerReader) -> bytes:
+        reservation = self._reservation
+        special = answer.special
+        pod = b""
+        if reservation is not None:
+            load = special.get(LOAD)
+            if load is not None:
+                reservation.heard(load.decode("latin-1"))
+            if answer.status >= 500:
+                reservation.failed("http_5xx")
+            if POD not in special:
+                pod = b"x-tidepool-pod: %b\r\n" % reservation.pod.encode("latin-1", "replace")
+        return pod + b"x-tidepool-queue-ms: %d\r\n" % round(self._queued_seconds * 1000)
+
+    def _try_elsewhere(self, error: UpstreamError) -> bool:
+        reservation = self._reservation
+        if reservation is not None:
+            self._failed_keys.add(reservation.endpoint.key)
+            reservation.failed(error.kind)
+        if len(self._failed_keys) > self._pool.routing.retries:
+            return False
+        now = monotonic()
+        other = self._pool.pick(self._facts, now, self._failed_keys)
+        if other is None:
+            return False
+        if not self._services.retries.spend():
+            other.close(Outcome.CANCELLED, now)
+            return False
+        if reservation is not None:
+            reservation.close(Outcome.ERROR, now)
+        self._fleet.metrics.retries(self._pool.name, error.kind).inc()
+        self._go(other)
+        return True
+
+    def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
+        pool = self._pool
+        metrics = self._fleet.metrics
+        reservation = self._reservation
+        if reservation is not None:
+            entry = reservation.entry
+            entry.code = status
+            if usage is not None:
+                entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)
+                if outcome is Outcome.OK:
+                    pool.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
+            if entry.first_token_at is not None:
+                metrics.first_token_seconds(pool.name).observe(entry.first_token_at - self._started_at)
+            reservation.close(outcome, now)
+        metrics.requests(pool.name, status, outcome.value).inc()
+        metrics.duration_seconds(pool.name).observe(now - self._started_at)
+
+

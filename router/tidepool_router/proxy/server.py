@@ -1,0 +1,328 @@
+"""Client connections: requests come out of the reader one after the other, each gets an exchange.
+
+Invariant: at most one exchange is active on a connection; it ends by `finished`, or it is told `client_gone`,
+never both. What a client sends meanwhile waits in `_held`, and beyond a bound in the socket.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol, cast
+
+from tidepool_router.errors import Refusal, Refused, SettingsError
+from tidepool_router.facts import Api
+from tidepool_router.proxy.limits import Limits
+from tidepool_router.wire.errors import refusal_answer
+from tidepool_router.wire.messages import Request, RequestReader
+
+_log: Final = logging.getLogger("tidepool.router")
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_HELD_LIMIT_BYTES: Final = 65_536
+
+
+class ActiveExchange(Protocol):
+    """One request that is being answered."""
+
+    def client_gone(self) -> None:
+        """The client left: stop upstream, close the books, write nothing more."""
+
+    def pause(self) -> None:
+        """The client takes no more for now."""
+
+    def resume(self) -> None:
+        """The client takes bytes again."""
+
+    def check(self, now: float) -> None:
+        """Look at deadlines."""
+
+
+class Application(Protocol):
+    """What a server serves."""
+
+    def begin(self, request: Request, connection: "ServerConnection") -> ActiveExchange | None:
+        """Start to answer. None: the answer has been written and `finished` called."""
+
+
+class ServerConnection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._limits = server.limits
+        self._reader = RequestReader(server.limits.max_head_bytes, server.limits.max_body_bytes)
+        self._exchange: ActiveExchange | None = None
+        self._advancing = False
+        self._held = b""
+        self._refusal: Refusal | None = None
+        self._reading_paused = False
+        self._writing_paused = False
+        self._closing = False
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.deadline = 0.0
+
+    # asyncio calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.deadline = monotonic() + self._limits.idle_seconds
+        self._server.admit(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests."""
+        if self._exchange is None and not self._writing_paused:
+            if not self._closing:
+                self._feed(data)
+            return
+        self._held += data
+        if len(self._held) > _HELD_LIMIT_BYTES:
+            self.transport.pause_reading()
+            self._reading_paused = True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
+        """The client has gone, or we closed."""
+        self._closing = True
+        self._server.forget(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.client_gone()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than we write."""
+        self._writing_paused = True
+        self.deadline = monotonic() + self._limits.stall_seconds
+        if self._exchange is not None:
+            self._exchange.pause()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._writing_paused = False
+        self.deadline = monotonic() + self._limits.idle_seconds
+        if self._exchange is not None:
+            self._exchange.resume()
+        else:
+            self._advance()
+
+    # Exchanges call these.
+
+    @property
+    def last_answer(self) -> bool:
+        """Whether the answer that is being made must be the last one here (`connection: close`)."""
+        return self._server.draining
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether the client is behind."""
+        return self._writing_paused
+
+    def write(self, data: bytes) -> None:
+        """Bytes of the answer, framed by the caller."""
+        self.transport.write(data)
+
+    def finished(self, *, keep_alive: bool) -> None:
+        """The exchange has written its whole answer."""
+        self._exchange = None
+        if not keep_alive or self._server.draining:
+            self.close()
+            return
+        if not self._advancing:
+            self._advance()
+
+    def close(self) -> None:
+        """Flush, then close."""
+        self._exchange = None
+        self._closing = True
+        self._reader.ready.clear()
+        # A client that never takes the rest must not hold the connection.
+        self.deadline = monotonic() + self._limits.body_seconds
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Cut the answer short, so that the client sees that it is not whole."""
+        self._exchange = None
+        self._closing = True
+        self.transport.close()
+
+    # The server calls these.
+
+    @property
+    def active(self) -> bool:
+        """Whether a request is being answered or has begun to arrive."""
+        reader = self._reader
+        return self._exchange is not None or reader.reading_head or reader.reading_body or self._writing_paused
+
+    def check(self, now: float) -> None:
+        """Deadlines: the exchange's own while one is active, else the client's."""
+        exchange = self._exchange
+        if exchange is not None and not self._writing_paused:
+            exchange.check(now)
+        elif now >= self.deadline:
+            self._out_of_time()
+
+    def _out_of_time(self) -> None:
+        reader = self._reader
+        if self._closing or self._writing_paused:
+            self.transport.abort()
+        elif reader.reading_head or reader.reading_body:
+            what = "headers" if reader.reading_head else "body"
+            message = f"the request's {what} did not arrive in time; send the whole request without a pause"
+            self._refuse(Refusal(408, "invalid_request_error", "request_timeout", message))
+        else:
+            self.close()
+
+    def _feed(self, data: bytes) -> None:
+        reader = self._reader
+        in_head = reader.reading_head
+        try:
+            reader.feed(data)
+        except Refused as refused:
+            self._refusal = refused.refusal  # whole requests before the bad one get their answers first
+            self._advance()
+            return
+        if reader.ready:
+            if len(reader.ready) > self._limits.max_pipelined:
+                self.abort()
+                return
+            self._advance()
+        elif not (in_head and reader.reading_head):  # the time for a head runs from its first byte
+            self._wait_for_more()
+
+    def _advance(self) -> None:
+        """Start what is ready, as long as answers are finished at once and the client takes them."""
+        reader = self._reader
+        self._advancing = True
+        while self._exchange is None and reader.ready and not self._writing_paused and not self._closing:
+            self._begin(reader.ready.popleft())
+        self._advancing = False
+        if self._exchange is not None or self._writing_paused or self._closing:
+            return
+        if self._refusal is not None:
+            self._refuse(self._refusal)
+        elif self._held:
+            held, self._held = self._held, b""
+            self._resume_reading()
+            self._feed(held)
+        else:
+            self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
+        reader = self._reader
+        limits = self._limits
+        if reader.reading_body:
+            self.deadline = monotonic() + limits.body_seconds
+            if reader.wants_continue:
+                reader.wants_continue = False
+                self.transport.write(_CONTINUE)
+        else:
+            self.deadline = monotonic() + (limits.header_seconds if reader.reading_head else limits.idle_seconds)
+
+    def _begin(self, request: Request) -> None:
+        try:
+            self._exchange = self._server.application.begin(request, self)
+        except Refused as refused:
+            self._refuse_request(request, refused.refusal)
+        except Exception:
+            _log.exception("a request could not be started; this is a fault of the router, please report it")
+            message = "the router failed on this request; its log says why"
+            self._refuse_request(request, Refusal(500, "server_error", "internal_error", message))
+
+    def _refuse_request(self, request: Request, refusal: Refusal) -> None:
+        route = request.route
+        close = not request.keep_alive or self._server.draining
+        self.write(
+            refusal_answer(
+                route.api if route else Api.OTHER, refusal, close=close, head_only=request.method == b"HEAD"
+            )
+        )
+        self.finished(keep_alive=not close)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer bytes that are no request of use; nothing after them can be understood."""
+        self.transport.write(refusal_answer(Api.OTHER, refusal, close=True))
+        self.close()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused and not self._closing:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+
+class Server:
+    """One port."""
+
+    def __init__(self, application: Application, limits: Limits, name: str) -> None:
+        self.application = application
+        self.limits = limits
+        self.name = name
+        self.draining = False
+        self.connections: set[ServerConnection] = set()
+        self._listener: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which is a free one when `port` is 0.
+
+        Raises SettingsError when the address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        protocol: Callable[[], ServerConnection] = lambda: ServerConnection(self)  # noqa: E731
+        try:
+            self._listener = await loop.create_server(protocol, host, port, backlog=1024)
+        except OSError as error:
+            raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
+        self._sweep()
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    def admit(self, connection: ServerConnection) -> None:
+        """Count a connection in, or close it when there are too many."""
+        self.connections.add(connection)
+        self._emptied.clear()
+        if len(self.connections) > self.limits.max_connections:
+            connection.abort()
+
+    def forget(self, connection: ServerConnection) -> None:
+        """The connection is closed."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._emptied.set()
+
+    def begin_drain(self) -> None:
+        """From now on every answer is the last of its connection; idle connections are closed at once."""
+        self.draining = True
+        for connection in list(self.connections):
+            if not connection.active:
+                connection.close()
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def wait_empty(self, timeout_seconds: float) -> bool:
+        """Whether all connections ended within the time."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._emptied.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Cut whatever is left and wait until it is gone."""
+        self.stop_listening()
+        for connection in list(self.connections):
+            connection.transport.abort()
+        await self.wait_empty(5.0)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def _sweep(self) -> None:
+        now = monotonic()
+        for connection in list(self.connections):
+            connection.check(now)
+        self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_seconds, self._sweep)

@@ -1,0 +1,50 @@
+"""What all exchanges of a process share."""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from typing import Any
+
+from tidepool_router.errors import Refusal, Refused
+from tidepool_router.proxy.budgets import ReplayMemory, RetryBudget
+from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.upstream import ConnectionPools
+
+
+class Services:
+    """Limits, connections, budgets, and the owner of the tasks in which requests wait."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.pools = ConnectionPools(limits)
+        self.replay = ReplayMemory(limits.replay_bytes, limits.replay_total_bytes)
+        self.retries = RetryBudget()
+        self.bodies_bytes = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._request_prefix = secrets.token_hex(8).encode()
+        self._requests = 0
+
+    def new_request_id(self) -> bytes:
+        """Unique among processes by its prefix and within this one by its number."""
+        self._requests += 1
+        return b"%b-%x" % (self._request_prefix, self._requests)
+
+    def check_room(self, size: int) -> None:
+        """Raises Refused when the bodies of all requests together would take too much memory."""
+        if self.bodies_bytes + size > self.limits.max_bodies_bytes:
+            message = "the router holds as many request bodies as it may; try again in a moment"
+            raise Refused(Refusal(503, "service_unavailable", "router_full", message, 1.0))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run until done or cancelled; `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Cancel what waits and cut every upstream connection."""
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.pools.close()
