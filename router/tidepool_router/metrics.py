@@ -78,7 +78,7 @@ class Family(Generic[Series]):
         self.kind = kind
         self.text = text
         self.label_names = label_names
-        self._make = make
+        self._make: Callable[[], Series] = make
         self._series: dict[tuple[str, ...], Series] = {}
 
     def labels(self, *values: str) -> Series:

@@ -8,7 +8,7 @@ from typing import Final
 from tidepool_router.errors import FailureKind
 
 # How much of an ejection one failure is worth; a success wipes the count. A refused connection says all by itself;
-# an answer of 5xx may be the request's own fault, so five in a row are asked for, as Envoy's outlier detection does.
+# an answer of 5xx may be the request's own fault, so five in a row are asked for (Envoy's default).
 _STRIKES: Final[dict[FailureKind, float]] = {
     "connect": 1.0,
     "first_byte_timeout": 0.5,

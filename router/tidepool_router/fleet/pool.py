@@ -64,7 +64,7 @@ class PoolState:
         self.arrived_total = 0
         self.queue = Queue(_limits(config.routing))
         self._metrics = metrics
-        self._now = now
+        self.now = now
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
         self._ready: tuple[Pod, ...] = ()
@@ -167,7 +167,7 @@ class PoolState:
 
     def pod_heard(self, pod: Pod, report: LoadReport) -> None:
         """A load report of a pod."""
-        now = self._now()
+        now = self.now()
         before = pod.state(now)
         if pod.heard(report, now) and pod.state(now) is not before:
             self._changed(now)
@@ -177,7 +177,7 @@ class PoolState:
 
         The last pod that can be picked is not ejected for answers of 5xx: a bad answer is worth more than none.
         """
-        now = self._now()
+        now = self.now()
         if kind == "http_5xx" and not any(other is not pod for other in self._ready_pods(now)):
             return
         if pod.failed(kind, now):
@@ -186,7 +186,7 @@ class PoolState:
 
     def pod_changed(self) -> None:
         """Whether a pod is reachable changed."""
-        self._changed(self._now())
+        self._changed(self.now())
 
     def closed(self, pod: Pod, *, succeeded: bool, now: float) -> None:
         """A reservation ended."""
@@ -297,7 +297,7 @@ class PoolState:
 
     def _changed(self, now: float | None = None) -> None:
         self._stale = True
-        self.release(self._now() if now is None else now)
+        self.release(self.now() if now is None else now)
 
 
 def _limits(routing: Routing) -> Limits:

@@ -32,12 +32,18 @@ class TokenEstimator:
         self._bytes = _FIRST_BYTES_PER_TOKEN * 1000.0
         self._tokens = 1000.0
         self._mean_output: dict[Api, float] = {}
+        self._typical = 2 * _FIRST_OUTPUT_TOKENS
 
     @property
     def bytes_per_token(self) -> float:
         """Ratio in force."""
         low, high = _BYTES_PER_TOKEN_RANGE
         return min(high, max(low, self._bytes / self._tokens))
+
+    @property
+    def typical_tokens(self) -> int:
+        """KV tokens of a request of which nothing is known but that it is there."""
+        return round(self._typical)
 
     def estimate(self, facts: RequestFacts) -> Estimate:
         """Never below one prompt token; output is the API's running mean, capped by what the request allows."""
@@ -54,6 +60,7 @@ class TokenEstimator:
             keep = 1.0 - _LEARNING_RATE
             self._bytes = keep * self._bytes + seen_bytes
             self._tokens = keep * self._tokens + prompt_tokens
+        self._typical += _LEARNING_RATE * (prompt_tokens + output_tokens - self._typical)
         if output_tokens > 0 and facts.api not in _WITHOUT_OUTPUT:
             mean = self._mean_output.get(facts.api, _FIRST_OUTPUT_TOKENS)
             per_choice = output_tokens / max(1, facts.choices)

@@ -1,0 +1,195 @@
+"""All pools of a gateway: what a fleet document makes of them, who listens to their pods, what is reported."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidepool_api.load import GatewayReport
+from tidepool_api.routing import Fleet, FleetPool
+from tidepool_router.fleet.drain import Drain
+from tidepool_router.fleet.feed import Feed
+from tidepool_router.fleet.gateway_metrics import GatewayMetrics
+from tidepool_router.fleet.members import Members
+from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.resolve import Lookup, look_up
+
+_TICK_SECONDS: Final = 0.05
+_SWEEP_TICKS: Final = 20
+_RESOLVER_THREADS: Final = 8
+
+log = logging.getLogger("tidepool.fleet")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """One name that clients may use; `created` in Unix seconds, when this gateway first knew it."""
+
+    id: str
+    pool: str
+    created: int
+
+
+class GatewayFleet:
+    """Level-triggered: `apply` makes the pools those of the document and keeps the state of what stays."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        boot: str,
+        now: Callable[[], float] = time.monotonic,
+        lookup: Lookup = look_up,
+    ) -> None:
+        self.name = name
+        self.metrics = GatewayMetrics()
+        self.pools: dict[str, PoolState] = {}
+        self.issued_at: float | None = None
+        self.has_fleet = False
+        self.draining = False
+        self.feed: Feed[GatewayReport] = Feed(self.report, _differs)
+        self._boot = boot
+        self._seq = 0
+        self._now = now
+        self._lookup = lookup
+        self._executor = ThreadPoolExecutor(_RESOLVER_THREADS, "resolve")
+        self._members: dict[str, Members] = {}
+        self._models: dict[str, PoolState] = {}
+        self._created: dict[str, int] = {}
+        self._housekeeping: asyncio.Task[None] | None = None
+        self._drain: Drain | None = None
+        self.metrics.registry.before_scrape(self._set_gauges)
+
+    async def start(self) -> None:
+        """Begin to keep house; pods are listened to from `apply` on."""
+        self._housekeeping = asyncio.create_task(self._keep_house(), name="fleet-housekeeping")
+
+    async def close(self) -> None:
+        """Stop all tasks; held requests hear that the pool is gone."""
+        self.apply(Fleet())
+        self.feed.close()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        for members in list(self._members.values()):
+            await members.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def live(self) -> int:
+        """Requests in flight or held."""
+        return sum(pool.in_flight + pool.queue.held for pool in self.pools.values())
+
+    def route(self, model: str) -> PoolState | None:
+        """The pool that serves a name or an alias."""
+        return self._models.get(model)
+
+    def models(self) -> Sequence[ModelCard]:
+        """All names, in the order of the document."""
+        return [ModelCard(model, pool.name, self._created[model]) for model, pool in self._models.items()]
+
+    def apply(self, fleet: Fleet) -> bool:
+        """Make this the fleet; False when it is older than the one in force, which then stays.
+
+        A document without `issued_at` is a person's and always applies.
+        """
+        if fleet.issued_at is not None and self.issued_at is not None and fleet.issued_at < self.issued_at:
+            return False
+        self.issued_at, self.has_fleet = fleet.issued_at, True
+        wanted = {config.name: config for config in fleet.pools}
+        for name in [name for name in self.pools if name not in wanted]:
+            self._remove(name)
+        for config in wanted.values():
+            self._update(config)
+        self._name_models(fleet)
+        self.feed.touch()
+        return True
+
+    def report(self) -> GatewayReport:
+        """Demand of each pool; each call counts as one report."""
+        self._seq += 1
+        now = self._now()
+        return GatewayReport(
+            gateway=self.name,
+            boot=self._boot,
+            seq=self._seq,
+            fleet_issued_at=self.issued_at,
+            pools={name: pool.demand(now) for name, pool in self.pools.items()},
+        )
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """From the first call on not ready; returns when what runs and is held is over, or at the timeout."""
+        self.draining = True
+        if self._drain is None:
+            self._drain = Drain(self._now(), timeout_seconds)
+            log.info("draining", extra={"timeout_seconds": timeout_seconds, "live": self.live})
+        await self._drain.finished(lambda: self.live, self._now)
+
+    def _update(self, config: FleetPool) -> None:
+        pool = self.pools.get(config.name)
+        if pool is None:
+            pool = PoolState(config, self.metrics, self._now, self.feed.touch)
+            self.pools[config.name] = pool
+            self._members[config.name] = Members(pool, self._executor, self._lookup)
+        else:
+            pool.apply(config)
+        self._members[config.name].update(config.endpoints)
+
+    def _remove(self, name: str) -> None:
+        pool = self.pools.pop(name)
+        pool.close()
+        self._members[name].update(())
+        self.metrics.forget(name)
+
+    def _name_models(self, fleet: Fleet) -> None:
+        models: dict[str, PoolState] = {}
+        for config in fleet.pools:
+            for model in config.models:
+                models.setdefault(model, self.pools[config.name])
+        created = int(time.time())
+        self._created = {model: self._created.get(model, created) for model in models}
+        self._models = models
+
+    async def _keep_house(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            ticks += 1
+            now = self._now()
+            for pool in list(self.pools.values()):
+                if pool.queue.held:
+                    pool.tick(now)
+            if ticks % _SWEEP_TICKS == 0:
+                await self._sweep()
+
+    async def _sweep(self) -> None:
+        """Forget pods that have left and are empty, and the members of pools that are gone."""
+        for name, members in list(self._members.items()):
+            members.sweep()
+            if name not in self.pools and members.empty:
+                await members.close()
+                del self._members[name]
+
+    def _set_gauges(self) -> None:
+        now = self._now()
+        self.metrics.endpoints.clear()
+        for name, pool in self.pools.items():
+            self.metrics.held.labels(name).set(pool.queue.held)
+            for state, count in Counter(pod.state(now).value for pod in pool.pods.values()).items():
+                self.metrics.endpoints.labels(name, state).set(count)
+
+
+def _differs(old: GatewayReport, new: GatewayReport) -> bool:
+    """What the operator acts on: held, refused, arrived at a pool that was idle, the fleet in force."""
+    return replace(old, seq=0, pools=_essence(old)) != replace(new, seq=0, pools=_essence(new))
+
+
+def _essence(report: GatewayReport) -> dict[str, object]:
+    return {
+        name: replace(demand, oldest_held_seconds=0.0, in_flight=0, arrived_total=0)
+        for name, demand in report.pools.items()
+    }

@@ -1,0 +1,122 @@
+"""Listens to one endpoint for as long as it is in the fleet: a sidecar's load stream, or a bare engine's page."""
+
+import asyncio
+import logging
+import random
+from typing import Final
+
+from tidepool_api import contract
+from tidepool_api.load import Health, LoadReport
+from tidepool_router.errors import UpstreamError
+from tidepool_router.fleet.client import Stream, get, open_stream
+from tidepool_router.fleet.engine_page import EngineFigures, read_engine_page
+from tidepool_router.fleet.pod import Pod
+from tidepool_router.fleet.pool import PoolState
+
+# A stream's heartbeat is one a second.
+SILENT_SECONDS: Final = 5.0
+HUNG_SECONDS: Final = 60.0
+_SCRAPE_SECONDS: Final = 1.0
+_SCRAPE_TIMEOUT_SECONDS: Final = 2.0
+# Short, because a pod that wakes a pool is met here first.
+_BACKOFF_SECONDS: Final = (0.05, 0.5)
+_NO_STREAM: Final = frozenset({404, 405, 501})
+
+log = logging.getLogger("tidepool.fleet")
+
+
+class Listener:
+    """Owner of one pod's standing. `run` ends only by cancellation."""
+
+    def __init__(self, pool: PoolState, pod: Pod) -> None:
+        self._pool = pool
+        self._pod = pod
+        self._scrapes = 0
+        self._tokens_total: float | None = None
+
+    async def run(self) -> None:
+        """Connect, listen, and connect again."""
+        delay, longest = _BACKOFF_SECONDS
+        while True:
+            try:
+                heard = await self._listen()
+            except UpstreamError as error:
+                self._lost(error)
+                heard = False
+            delay = _BACKOFF_SECONDS[0] if heard else min(longest, delay * 2)
+            await asyncio.sleep(delay * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
+
+    async def _listen(self) -> bool:
+        stream = await open_stream(self._pod.endpoint, contract.PATH_LOAD_STREAM)
+        try:
+            if stream.status == 200:
+                return await self._follow(stream)
+        finally:
+            stream.close()
+            self._pod.streaming = False
+        if stream.status in _NO_STREAM:
+            await self._scrape_on()
+        raise UpstreamError("connect", f"{self._pod.key} answers its load stream with {stream.status}")
+
+    async def _follow(self, stream: Stream) -> bool:
+        """True when at least one report came before the stream ended or went silent."""
+        heard = False
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    line = await stream.line()
+            except TimeoutError:
+                log.warning("load stream silent; connecting again", extra={"endpoint": self._pod.key})
+                return heard
+            except UpstreamError:
+                return heard
+            if line is None:
+                return heard
+            try:
+                report = LoadReport.decode(line)
+            except ValueError as error:
+                raise UpstreamError("connect", f"{self._pod.key} sent no load report: {error}") from error
+            heard = self._pod.streaming = True
+            self._pool.pod_heard(self._pod, report)
+
+    async def _scrape_on(self) -> None:
+        """A bare engine, until it stops to answer (raises UpstreamError)."""
+        while True:
+            answer = await get(self._pod.endpoint, "/metrics", _SCRAPE_TIMEOUT_SECONDS)
+            if answer.status >= 500:
+                raise UpstreamError("connect", f"{self._pod.key} answers /metrics with {answer.status}")
+            figures = read_engine_page(answer.body) if answer.status == 200 else EngineFigures()
+            self._pool.pod_heard(self._pod, self._report(figures))
+            await asyncio.sleep(_SCRAPE_SECONDS)
+
+    def _report(self, figures: EngineFigures) -> LoadReport:
+        """The page and own counting in the form of a sidecar's report; others' requests weigh what ours do."""
+        pod, now = self._pod, self._pool.now()
+        if figures.tokens_total is not None and figures.tokens_total != self._tokens_total:
+            pod.ledger.engine_progress(now)
+        self._tokens_total = figures.tokens_total
+        self._scrapes += 1
+        sums = pod.ledger.sums()
+        seen = sums.running if figures.running is None else figures.running + (figures.waiting or 0)
+        others = max(0, seen - sums.running)
+        each = self._pool.estimator.typical_tokens
+        return LoadReport(
+            boot="bare",
+            seq=self._scrapes,
+            health=Health.HUNG if pod.ledger.silent_seconds(now) > HUNG_SECONDS else Health.READY,
+            running=sums.running + others,
+            queued_tokens=sums.queued_tokens,
+            held_tokens=sums.held_tokens + others * each,
+            expected_tokens=sums.expected_tokens,
+            kv_capacity_tokens=figures.kv_capacity_tokens,
+            kv_usage=figures.kv_usage,
+            opened_total=sums.opened_total,
+            closed_total=sums.closed_total,
+        )
+
+    def _lost(self, error: UpstreamError) -> None:
+        if not self._pod.reachable:
+            return
+        log.warning("endpoint lost", extra={"endpoint": self._pod.key, "reason": str(error)})
+        self._pod.reachable = False
+        self._pool.pod_changed()
