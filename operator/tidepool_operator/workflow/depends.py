@@ -15,7 +15,7 @@ from typing import Final
 
 from tidepool_operator.workflow.problems import near_miss
 
-MAX_CHARACTERS: Final = 1024
+MAX_CHARACTERS: Final = 2048  # as the CRD bounds the field
 MAX_DEPTH: Final = 32
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Stable words for conditions; `POOL_NOT_FOUND` alone can heal without a change to the workflow."""
+    """Stable words for conditions; what is NOT_FOUND can heal without a change to the workflow."""
 
     INVALID_STEP = "InvalidStep"
     INVALID_DEPENDS = "InvalidDepends"
@@ -16,6 +16,7 @@ class Reason(StrEnum):
     INVALID_TEMPLATE = "InvalidTemplate"
     INVALID_SCHEMA = "InvalidSchema"
     POOL_NOT_FOUND = "PoolNotFound"
+    WORKFLOW_NOT_FOUND = "WorkflowNotFound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Problem:
     @property
     def accepted(self) -> bool:
         """Whether the workflow may still be Accepted: what it refers to is missing, itself it is sound."""
-        return self.reason is Reason.POOL_NOT_FOUND
+        return self.reason in (Reason.POOL_NOT_FOUND, Reason.WORKFLOW_NOT_FOUND)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

@@ -84,7 +84,7 @@ def _template(path: str, written: str, scope: _Scope, workflow: Outline) -> Iter
     for root in sorted(found.roots - scope.roots):
         yield _problem(path, _undefined(root, scope, workflow))
     if found.whole_steps and not scope.whole_steps:
-        yield _problem(path, "steps is read as a whole; name one step, as in steps.plan or steps['web-search']")
+        yield _problem(path, "steps is read as a whole; name one step, as in steps.plan")
     for name in sorted(found.steps - scope.steps):
         reason = Reason.INVALID_TEMPLATE if name in workflow.by_name else Reason.UNKNOWN_STEP
         yield Problem(path, _unreachable(name, scope, workflow), reason)
@@ -99,9 +99,6 @@ def _undefined(root: str, scope: _Scope, workflow: Outline) -> str:
         return "item exists only in a step with withItems or withParam, and not in these two themselves"
     if root == "pick":
         return "pick exists only in a step that some choose.among names"
-    hyphenated = [name for name in workflow.by_name if "-" in name and root in name.split("-")]
-    if hyphenated:
-        return f"{root!r} is undefined; a step's name with a hyphen is written steps[{hyphenated[0]!r}]"
     if root in workflow.by_name:
         return f"{root!r} is undefined; write steps.{root}"
     hint = near_miss(root, scope.roots) or f"; there are {listing(sorted(scope.roots))}"

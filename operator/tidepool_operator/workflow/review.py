@@ -7,20 +7,27 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from tidepool_api.units import duration_seconds
+from tidepool_api.workflow_steps import KINDS, STEP_NAME_PATTERN
 from tidepool_operator.workflow import ordering, rendering, schema
 from tidepool_operator.workflow.problems import Problem, Reason, listing, near_miss
-from tidepool_operator.workflow.steps import KINDS, Outline, Step, mapping, outline, text
+from tidepool_operator.workflow.steps import Outline, Step, mapping, outline, text
 
-MAX_STEPS: Final = 200  # as Argo bounds the tasks of a DAG (workflow_types.go)
-MAX_RETRIES: Final = 100
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
+# As the CRD bounds them: checked here too, for what never met the API server.
+MAX_STEPS: Final = 64
+MAX_RETRIES: Final = 10
+MAX_NAME: Final = 63
 
 
-def review(workflow: BaseModel | Mapping[str, Any], pool_names: Collection[str]) -> list[Problem]:
+def review(
+    workflow: BaseModel | Mapping[str, Any],
+    pool_names: Collection[str],
+    workflow_names: Collection[str] | None = None,
+) -> list[Problem]:
     """All that is wrong with a workflow, in an order that never changes; an empty list when it is sound.
 
-    `workflow` is the resource, as a model or as the API server gives it. `pool_names` are the ModelPools of its
-    namespace. Raises nothing: what cannot be read is a problem too.
+    `workflow` is the resource, as a model or as the API server gives it. `pool_names` and `workflow_names` are the
+    ModelPools and AgentWorkflows of its namespace; None: steps that run workflows are taken on trust.
+    Raises nothing: what cannot be read is a problem too.
     """
     raw = workflow.model_dump(mode="json", by_alias=True) if isinstance(workflow, BaseModel) else workflow
     found = outline(mapping(raw, "spec"))
@@ -28,7 +35,9 @@ def review(workflow: BaseModel | Mapping[str, Any], pool_names: Collection[str])
         return [Problem("spec.steps", "there are no steps; write at least one")]
     if len(found.steps) > MAX_STEPS:
         return [Problem("spec.steps", f"{len(found.steps)} steps are more than {MAX_STEPS}; split the workflow")]
-    return list(dict.fromkeys(_problems(found, pool_names)))
+    own_name = text(mapping(raw, "metadata"), "name")
+    problems = (*_problems(found, pool_names), *_workflows(found, own_name, workflow_names))
+    return list(dict.fromkeys(problems))
 
 
 def _problems(workflow: Outline, pool_names: Collection[str]) -> Iterator[Problem]:
@@ -47,8 +56,8 @@ def _problems(workflow: Outline, pool_names: Collection[str]) -> Iterator[Proble
 
 
 def _name(step: Step, workflow: Outline) -> Iterator[Problem]:
-    if _NAME.fullmatch(step.name) is None:
-        rule = "use lower case letters, digits, - and _, at most 63, with a letter or digit at both ends"
+    if re.match(STEP_NAME_PATTERN, step.name) is None or len(step.name) > MAX_NAME:
+        rule = f"use lower case letters, digits and _, at most {MAX_NAME}, and begin with a letter"
         yield Problem(f"{step.path}.name", f"{step.name!r} is no name for a step; {rule}")
     elif workflow.by_name[step.name] is not step:
         first = workflow.by_name[step.name].path
@@ -104,6 +113,16 @@ def _pools(step: Step, pool_names: Collection[str]) -> Iterator[Problem]:
             known = f"; there are {listing(sorted(pool_names))}" if pool_names else "; there is no ModelPool yet"
             message = f"there is no ModelPool {name!r} in this namespace{near_miss(name, pool_names) or known}"
             yield Problem(f"{path}.name", message, Reason.POOL_NOT_FOUND)
+
+
+def _workflows(workflow: Outline, own_name: str, known: Collection[str] | None) -> Iterator[Problem]:
+    for step in workflow.steps:
+        name, path = text(mapping(step.raw, "workflow"), "name"), f"{step.path}.workflow.name"
+        if name and name == own_name:
+            yield Problem(path, "the workflow would run itself without end; name another", Reason.DEPENDENCY_CYCLE)
+        elif name and known is not None and name not in known:
+            message = f"there is no AgentWorkflow {name!r} in this namespace{near_miss(name, known)}"
+            yield Problem(path, message, Reason.WORKFLOW_NOT_FOUND)
 
 
 def _seconds(raw: Mapping[str, Any], key: str) -> float | None:

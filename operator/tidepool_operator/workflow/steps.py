@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from tidepool_api.workflow_steps import KINDS
 from tidepool_operator.workflow import depends
 
-KINDS: Final = ("llm", "choose", "http", "mcp")
-# Parts of a step that are taken as they stand; every other string of a step's kind is a template.
-_PLAIN: Final = frozenset({"pools", "among", "responseFormat", "method", "tool", "role"})
+# Fields of a kind that are taken as they stand; every other string of it, however deep, is a template.
+_PLAIN: Final = frozenset({"pools", "among", "responseFormat", "method", "tool", "name"})
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Step:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Which of llm, choose, http and mcp are written."""
+        """Which of llm, http, mcp, workflow and choose are written."""
         return tuple(kind for kind in KINDS if self.raw.get(kind) is not None)
 
     @cached_property
@@ -74,7 +74,9 @@ class Step:
         for field in ("when", "withParam", "withItems"):
             yield from _strings(self.raw.get(field), f"{self.path}.{field}")
         for kind in self.kinds:
-            yield from _strings(self.raw[kind], f"{self.path}.{kind}")
+            for field, value in mapping(self.raw, kind).items():
+                if field not in _PLAIN:
+                    yield from _strings(value, f"{self.path}.{kind}.{field}")
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,6 @@ def _strings(value: object, path: str) -> Iterator[tuple[str, str]]:
         if isinstance(found, str):
             yield here, found
         elif isinstance(found, Mapping):
-            inner = [(f"{here}.{key}", item) for key, item in found.items() if key not in _PLAIN]
-            waiting.extend(reversed(inner))
+            waiting.extend(reversed([(f"{here}.{key}", item) for key, item in found.items()]))
         elif isinstance(found, list):
             waiting.extend(reversed([(f"{here}[{index}]", item) for index, item in enumerate(found)]))

@@ -14,7 +14,7 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.idtracking import VAR_LOAD_RESOLVE
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_CHARACTERS: Final = 65_536
+MAX_CHARACTERS: Final = 32_768  # as the CRD bounds the fields
 # Of Jinja's own globals, without lipsum: filler text is no use here and costs time.
 GLOBALS: Final = frozenset({"range", "dict", "cycler", "joiner", "namespace"})
 
