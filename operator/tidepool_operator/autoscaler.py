@@ -1,12 +1,25 @@
 """Owner of the scaling loop: reads all pools, decides each, acts through the scale subresource."""
 
+import asyncio
+import logging
+import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from tidepool_operator.scaling.model import Decision, ScaledPool
+from tidepool_api.load import GatewayReport
+from tidepool_api.scaling import Mode
+from tidepool_operator.errors import OperatorError
+from tidepool_operator.scaling.decide import decide
+from tidepool_operator.scaling.model import Decision, Demand, Memory, PoolReading, ScaledPool
+
+log = logging.getLogger(__name__)
 
 HISTORY: Final = 10  # decisions kept for status.scaling.history, whose bound it is
+# Gateways report every 50 ms while requests come: pools at zero are looked at no more often than this.
+WAKE_PAUSE_SECONDS: Final = 0.1
+WRITES_AT_ONCE: Final = 16
 
 
 class Cluster(Protocol):
@@ -17,11 +30,11 @@ class Cluster(Protocol):
         ...
 
     def gateways(self) -> Mapping[str, str]:
-        """Address (IP) of every live gateway pod by the pod's name."""
+        """Address (IP) of every gateway pod that is ready or being deleted, by the pod's name."""
         ...
 
     async def scale(self, namespace: str, name: str, replicas: int) -> None:
-        """Write the pool's scale subresource. Raises OperatorError's kin when the API server refuses."""
+        """Write the pool's scale subresource. Raises OperatorError."""
         ...
 
     def mark_due(self, key: str) -> None:
@@ -60,3 +73,159 @@ class Board:
         """Forget every pool that is not among `keys`."""
         for key in self._last.keys() - set(keys):
             del self._last[key], self._history[key]
+
+
+class History(Protocol):
+    """Prometheus, or what stands for it."""
+
+    async def read(self, now: float, pools: Sequence[ScaledPool]) -> Mapping[str, PoolReading]:
+        """A reading for every pool by its key, without demand. Raises nothing for the source's sake."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class Gateways(Protocol):
+    """What the gateways say."""
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        ...
+
+    async def close(self) -> None:
+        """Stop listening."""
+        ...
+
+    def demand(self, key: str) -> Demand:
+        """What all gateways together have of a pool."""
+        ...
+
+    def reports(self) -> Mapping[str, GatewayReport]:
+        """The last report of every gateway that is heard, by pod."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerSettings:
+    """How often pools are looked at."""
+
+    interval_seconds: float = 5.0
+
+
+class Autoscaler:
+    """Two tasks: one looks at all pools every interval, one wakes pools at zero as soon as a gateway asks.
+
+    Only the leader decides and acts. Another process forgets what it knew, so that a new leader begins like an
+    operator that was started anew: without a scale-down before a whole stabilisation window has been seen.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        gateways: Callable[[Callable[[str], None]], Gateways],
+        settings: AutoscalerSettings = AutoscalerSettings(),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.board = Board()
+        self.gateways = gateways(self.on_demand)
+        self._cluster = cluster
+        self._history = history
+        self._settings = settings
+        self._clock = clock
+        self._memory: dict[str, Memory] = {}
+        self._asked: set[str] = set()
+        self._asking = asyncio.Event()
+        self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def start(self) -> None:
+        """Begin to look."""
+        await self.gateways.start()
+        self._tasks = (
+            asyncio.create_task(self._look(), name="autoscaler"),
+            asyncio.create_task(self._wake(), name="autoscaler wake"),
+        )
+
+    async def close(self) -> None:
+        """Stop both tasks; a write that is under way is abandoned, the next leader repeats it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.gateways.close()
+        await self._history.close()
+
+    def on_demand(self, key: str) -> None:
+        """Somebody asks for the pool: look at it at once if it is at zero."""
+        self._asked.add(key)
+        self._asking.set()
+
+    async def tick(self) -> None:
+        """Read all pools once, decide each and act."""
+        if not self._cluster.leads():
+            self._forget(())
+            return
+        now = self._clock()
+        readings = await self._history.read(now, self._cluster.scaled_pools())
+        # Replicas are those of now: the answers may have taken seconds.
+        pools = self._cluster.scaled_pools()
+        self._forget({pool.key for pool in pools})
+        await self._act(now, [(pool, readings[pool.key]) for pool in pools if pool.key in readings])
+
+    async def wake(self) -> None:
+        """Decide the pools at zero that gateways ask for, without waiting for a tick or for Prometheus."""
+        asked, self._asked = self._asked, set()
+        if self._cluster.leads():
+            pools = [pool for pool in self._cluster.scaled_pools() if pool.replicas == 0 and pool.key in asked]
+            await self._act(self._clock(), [(pool, PoolReading(pool.key)) for pool in pools])
+
+    async def _act(self, now: float, read: Iterable[tuple[ScaledPool, PoolReading]]) -> None:
+        decided = [(pool, self._decide(now, pool, reading)) for pool, reading in read]
+        await asyncio.gather(*(self._carry_out(pool, decision) for pool, decision in decided))
+
+    def _decide(self, now: float, pool: ScaledPool, reading: PoolReading) -> Decision:
+        reading = replace(reading, demand=self.gateways.demand(pool.key))
+        memory = self._memory.get(pool.key, Memory())
+        decision, self._memory[pool.key] = decide(now, reading, pool.spec, pool.replicas, memory)
+        if self.board.put(pool.key, decision):
+            log.info("pool %s: %s: %s", pool.key, decision.reason, decision.message)
+            self._cluster.mark_due(pool.key)
+        return decision
+
+    async def _carry_out(self, pool: ScaledPool, decision: Decision) -> None:
+        if pool.spec.mode is Mode.RECOMMEND or decision.replicas == pool.replicas:
+            return
+        async with self._writes:
+            try:
+                await self._cluster.scale(pool.namespace, pool.name, decision.replicas)
+            except OperatorError as error:
+                log.warning("pool %s: not scaled to %d, trying again: %s", pool.key, decision.replicas, error)
+
+    def _forget(self, keys: Collection[str]) -> None:
+        """Keep only what is known of the pools in `keys`."""
+        self.board.keep(keys)
+        for key in self._memory.keys() - set(keys):
+            del self._memory[key]
+
+    async def _look(self) -> None:
+        while True:
+            begun = time.monotonic()
+            await self._guarded(self.tick)
+            spent = time.monotonic() - begun
+            await asyncio.sleep(max(0.0, self._settings.interval_seconds - spent))
+
+    async def _wake(self) -> None:
+        while True:
+            await self._asking.wait()
+            self._asking.clear()
+            await self._guarded(self.wake)
+            await asyncio.sleep(WAKE_PAUSE_SECONDS)
+
+    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
+        # A defect in one step must not end scaling for good.
+        try:
+            await step()
+        except Exception:
+            log.exception("scaling: a step failed; going on")

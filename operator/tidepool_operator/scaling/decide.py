@@ -209,7 +209,10 @@ def _steady(reading: PoolReading, spec: ScalingSpec, current: int, raw: int, top
     if reading.coming() and top.replicas > len(reading.ready()) * (1 + needs.TOLERANCE):
         words = f"{top.words}; {reading.coming()} replicas already asked for are starting"
         return _Verdict(current, "Starting", words, top.resource)
-    return _Verdict(current, "WithinTargets", top.words, top.resource)
+    why = idle.why_awake(reading) if spec.min_replicas == 0 and current == 1 else None
+    return _Verdict(
+        current, "WithinTargets", f"{top.words}; not to zero: {why}" if why else top.words, top.resource
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -41,7 +41,8 @@ def gaps(reading: PoolReading, spec: ScalingSpec) -> list[str]:
     """What a scale-down would need to know and nobody tells: names of ready pods, the gateways, a latency."""
     ready = reading.ready()
     found = [pod.name for pod in ready if None in (kv_usage(pod), waiting(pod), running(pod))]
-    if usable(reading.demand.held) is None or usable(reading.demand.refused) is None:
+    demand = reading.demand
+    if None in (usable(demand.held), usable(demand.refused), usable(demand.in_flight)):
         found.append("the gateways")
     pairs = (
         ("time to first token", reading.time_to_first_token_seconds, spec.time_to_first_token_seconds),

@@ -14,8 +14,10 @@ def is_idle(reading: PoolReading) -> bool:
 
 
 def why_awake(reading: PoolReading) -> str | None:
-    """What is not known and would have to be for the pool to count as idle; None when all of it is known."""
+    """What lacks for the pool to count as idle, apart from requests that are known; None when nothing does."""
     demand = reading.demand
+    if not demand.gateways:
+        return "no gateway runs that could wake it"
     for sample in (demand.held, demand.refused, demand.in_flight):
         if figures.usable(sample) is None:
             return f"demand at the gateways is {figures.told(sample)}"
@@ -39,7 +41,10 @@ def wakes(reading: PoolReading) -> tuple[float, float] | None:
 
 def _nobody_asks(reading: PoolReading) -> bool:
     demand = reading.demand
-    return all(figures.usable(sample) == 0 for sample in (demand.held, demand.refused, demand.in_flight))
+    # Without a gateway nobody could wake the pool.
+    return demand.gateways > 0 and all(
+        figures.usable(sample) == 0 for sample in (demand.held, demand.refused, demand.in_flight)
+    )
 
 
 def _has_no_requests(pod: PodReading) -> bool:

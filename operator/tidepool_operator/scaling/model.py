@@ -76,12 +76,14 @@ class Demand:
     """What all gateways together hold, refuse and have in flight for a pool.
 
     `held` and `refused` count requests; `refused` is over the last half minute, so that a refusal is seen by
-    more than one tick.
+    more than one tick. While a gateway is silent, `held` and `refused` are known only if the others' sum says that
+    somebody asks. `gateways` is the number of those that could wake the pool.
     """
 
     held: Sample = _UNREAD
     refused: Sample = _UNREAD
     in_flight: Sample = _UNREAD
+    gateways: int = 0
 
 
 @dataclass(frozen=True, slots=True)

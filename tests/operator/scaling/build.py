@@ -19,7 +19,7 @@ from tidepool_operator.scaling.model import (
     Stale,
 )
 
-NOBODY = Demand(held=Known(0), refused=Known(0), in_flight=Known(0))
+NOBODY = Demand(held=Known(0), refused=Known(0), in_flight=Known(0), gateways=1)
 GONE = Missing("target is down")
 OLD = Stale(0.0, 240.0, "Prometheus does not answer")
 
@@ -55,7 +55,7 @@ def blind(name: str = "pod-0", state: PodState = PodState.STARTING) -> PodReadin
 
 
 def asked(held: float | Sample = 0, refused: float | Sample = 0, in_flight: float | Sample = 0) -> Demand:
-    return Demand(sample(held), sample(refused), sample(in_flight))
+    return Demand(sample(held), sample(refused), sample(in_flight), gateways=1)
 
 
 def pool(*pods: PodReading, demand: Demand = NOBODY, **rest: Any) -> PoolReading:

@@ -1,0 +1,144 @@
+"""What Prometheus knows of all pools, in a bounded number of queries a tick however many pools there are."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from urllib3.util.retry import Retry
+
+from tidepool_api.rules import RATE_WINDOW, Rule, asked_rules
+from tidepool_operator.scaling.model import PoolReading, ScaledPool
+from tidepool_operator.telemetry.errors import PrometheusAway
+from tidepool_operator.telemetry.series import Place, Snapshot, parse, readings
+
+# Queries at the same time. prometheus-api-client blocks, so each takes a thread.
+THREADS: Final = 4
+QUERIES: Final = 32  # under way or waiting for a thread; a tick asks fewer
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """How Prometheus is asked.
+
+    `stale_after_seconds` bounds the age of a scrape that is acted on: it must exceed the interval of scrapes and
+    of rule evaluation together. `rate_window` is used where no recording rules are installed.
+    """
+
+    url: str
+    timeout_seconds: float = 4.0
+    stale_after_seconds: float = 120.0
+    rate_window: str = RATE_WINDOW
+    verify_tls: bool = True
+
+
+class Prometheus:
+    """Asks the recorded series in one query, and for records that are absent their expressions, one query each."""
+
+    def __init__(self, settings: PrometheusSettings) -> None:
+        self._settings = settings
+        self._name = f"Prometheus at {_host(settings.url)}"
+        self._rules: tuple[Rule, ...] = asked_rules(settings.rate_window)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="prometheus")
+        self._asking: list[asyncio.Future[Any]] = []
+        self._last = Snapshot(time=0.0)
+        # No retries: the next tick asks again.
+        self._client = PrometheusConnect(
+            url=settings.url.rstrip("/"), disable_ssl=not settings.verify_tls, retry=Retry(total=0, redirect=3)
+        )
+
+    async def read(self, now: float, pools: Sequence[ScaledPool]) -> dict[str, PoolReading]:
+        """A reading for every pool by its key, without the gateways' demand; never raises for Prometheus' sake."""
+        trouble: str | None = None
+        if any(pool.pods for pool in pools):
+            try:
+                self._last = await self._snapshot(now)
+            except PrometheusAway as error:
+                trouble = str(error)
+        stale_after_seconds = self._settings.stale_after_seconds
+        return readings(pools, self._last, now=now, stale_after_seconds=stale_after_seconds, trouble=trouble)
+
+    async def close(self) -> None:
+        """Drop the connections; a query that still runs ends with its timeout."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    async def _snapshot(self, now: float) -> Snapshot:
+        """Raises PrometheusAway when it does not answer; single records that fail are noted in the snapshot."""
+        names = "|".join(rule.record for rule in self._rules)
+        recorded = parse(await self._query(f'{{__name__=~"{names}"}}', now))
+        absent = [rule for rule in self._rules if not recorded.get(rule.record)]
+        answers = await asyncio.gather(
+            *(self._query(rule.expression, now) for rule in absent), return_exceptions=True
+        )
+        series: dict[str, dict[Place, float]] = dict(recorded)
+        failed: dict[str, str] = {}
+        for rule, answer in zip(absent, answers, strict=True):
+            if isinstance(answer, PrometheusAway):
+                failed[rule.record] = str(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                series[rule.record] = parse(answer).get("", {})
+        return Snapshot(now, series, failed)
+
+    async def _query(self, query: str, now: float) -> list[Any]:
+        # A thread cannot be cancelled: while those of an earlier tick hang, no new ones are piled up.
+        self._asking = [future for future in self._asking if not future.done()]
+        if len(self._asking) >= QUERIES:
+            raise PrometheusAway(f"{self._name} is still busy with earlier queries")
+        future = asyncio.get_running_loop().run_in_executor(self._threads, partial(self._ask, query, now))
+        future.add_done_callback(_seen)
+        self._asking.append(future)
+        # The client's timeout is between two bytes; this one is for the whole answer and the wait for a thread.
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), 2 * self._settings.timeout_seconds)
+        except TimeoutError as error:
+            raise PrometheusAway(f"{self._name} answers too slowly") from error
+
+    def _ask(self, query: str, now: float) -> list[Any]:
+        """One instant query, in a thread. Raises PrometheusAway, never with more of the URL than host and port."""
+        timeout_seconds = self._settings.timeout_seconds
+        params = {"time": f"{now:.3f}", "timeout": f"{timeout_seconds:g}s"}
+        try:
+            result = self._client.custom_query(query, params=params, timeout=timeout_seconds)
+        except requests.Timeout as error:
+            raise PrometheusAway(f"{self._name} did not answer within {timeout_seconds:g} s") from error
+        except requests.ConnectionError as error:
+            raise PrometheusAway(f"{self._name} cannot be reached") from error
+        except PrometheusApiClientException as error:
+            raise PrometheusAway(f"{self._name} refused a query: {str(error)[:200]}") from error
+        except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+            raise PrometheusAway(f"{self._name} gave an answer that is none of Prometheus' API") from error
+        if not isinstance(result, list):
+            raise PrometheusAway(f"{self._name} gave an answer that is none of Prometheus' API")
+        return result
+
+
+class NoPrometheus:
+    """Stands for Prometheus where none is configured: every figure is missing, and the reason says what to do."""
+
+    async def read(self, now: float, pools: Sequence[ScaledPool]) -> dict[str, PoolReading]:
+        """Readings without a figure."""
+        trouble = "no Prometheus is configured; set TIDEPOOL_PROMETHEUS_URL"
+        return readings(pools, Snapshot(time=now), now=now, stale_after_seconds=0.0, trouble=trouble)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Takes note of the outcome of a query that nobody waits for any more."""
+    if not future.cancelled():
+        future.exception()
