@@ -36,7 +36,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 unit: setup ## Tests that need neither cluster nor engine
-	$(BIN)/pytest -q -m "not apiserver and not cluster and not engine and not bench"
+	$(BIN)/pytest -q -m "not apiserver and not cluster and not engine and not prometheus and not bench"
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
@@ -45,8 +45,8 @@ test: lint ## Every test: unit, real API server, real vLLM, the real cluster end
 	$(BIN)/python -m cluster check
 	$(BIN)/pytest -q -m "not bench" tests e2e
 
-bench: setup ## Measure beside the peers; JSON under build/bench
-	$(BIN)/python -m tests.bench
+bench: setup ## Measure beside the peer; JSON under build/bench (QUICK=1; PAGE=file.json writes docs/benchmarks.md)
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(PAGE),--page $(PAGE))
 
 soak: setup ## What takes longer than make test may
 	$(BIN)/pytest -q -m soak e2e

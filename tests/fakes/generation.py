@@ -20,7 +20,7 @@ from fakes.text import words
 async def answer(
     core: EngineCore, names: Mapping[str, str], request: web.BaseRequest, record: Record, fault: Fault | None
 ) -> web.StreamResponse:
-    """Answer a request for tokens; raises BadRequestError. What is unfinished at the client's leaving is aborted."""
+    """Answer a request for tokens; raises BadRequestError. A client that leaves aborts it."""
     chat = request.path == "/v1/chat/completions"
     ask = (parse_chat if chat else parse_completion)(record.body, core.settings, names)
     name = request.headers.get("x-request-id") or secrets.token_hex(16)

@@ -1,0 +1,138 @@
+"""The works and the tools that send them: vegeta at a fixed rate, the driver as fast as answers come."""
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .candidates import MODEL
+from .programs import BenchError, Programs
+
+PATH = "/v1/chat/completions"
+STREAM_TOKENS = 256
+STREAM_EVENTS = STREAM_TOKENS + 2  # the role before them, [DONE] after them
+PACE_MILLISECONDS = 10
+
+
+def prompt() -> str:
+    """1 kB of words."""
+    return "hello world " * 85
+
+
+def body(*, stream: bool = False, paced: bool = False) -> dict[str, Any]:
+    """The request of a work; `top_k` tells the stub how many milliseconds lie between tokens."""
+    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": prompt()}]}
+    request["max_tokens"] = STREAM_TOKENS if stream else 16
+    if stream:
+        request["stream"] = True
+    if paced:
+        request["top_k"] = PACE_MILLISECONDS
+    return request
+
+
+@dataclass(frozen=True)
+class Work:
+    """`rate_per_second` None: closed loop with `connections`."""
+
+    name: str
+    request: dict[str, Any]
+    connections: int
+    events: int = 0
+    rate_per_second: int | None = None
+
+
+def works(rate_per_second: int) -> tuple[Work, ...]:
+    """All works, in the order in which a candidate meets them."""
+    return (
+        Work("rate", body(), 0, rate_per_second=rate_per_second),
+        Work("peak", body(), 32),
+        Work("paced", body(stream=True, paced=True), 64, events=STREAM_EVENTS),
+        Work("stream", body(stream=True), 32, events=STREAM_EVENTS),
+    )
+
+
+def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 5.0) -> tuple[int, bytes]:
+    """Status and body of one request; status 0 when there was no answer."""
+    data = None if request is None else json.dumps(request).encode()
+    asked = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=timeout_seconds) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except OSError:
+        return 0, b""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a load tool saw; `errors` counts every answer that was not the right one."""
+
+    requests: int
+    events: int
+    errors: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+
+
+Pin = Callable[[list[str]], list[str]]
+
+
+def at_rate(
+    programs: Programs, pin: Pin, url: str, work: Work, expected: bytes, seconds: float, folder: Path
+) -> Sent:
+    """vegeta, open loop: it sends at the rate whatever the answers do."""
+    file, targets, results = folder / "rate.json", folder / "targets", folder / "rate.bin"
+    file.write_text(json.dumps(work.request))
+    targets.write_text(f"POST {url}{PATH}\nContent-Type: application/json\n@{file}\n")
+    attack = [str(programs.vegeta), "attack", f"-targets={targets}", f"-rate={work.rate_per_second}/s"]
+    attack += [f"-duration={seconds}s", "-timeout=10s", f"-output={results}"]
+    _checked(pin(attack), seconds + 60)
+    report = json.loads(_checked([str(programs.vegeta), "report", "-type=json", str(results)], 60))
+    requests = int(report["requests"])
+    right = int(report["status_codes"].get("200", 0))
+    if report["bytes_in"]["total"] != requests * len(expected):
+        right = min(right, requests - 1)
+    latency = report["latencies"]
+    spent = (report["duration"] + report["wait"]) / 1e9
+    return Sent(requests, 0, requests - right, spent, latency["50th"] / 1e6, latency["99th"] / 1e6)
+
+
+def closed_loop(
+    programs: Programs,
+    pin: Pin,
+    port: int,
+    work: Work,
+    seconds: float,
+    folder: Path,
+    marks: Callable[[], None],
+) -> Sent:
+    """The driver; `marks` is called as the measured time begins and again as it ends."""
+    file = folder / f"{work.name}.json"
+    file.write_text(json.dumps(work.request))
+    command = [str(programs.drive), str(port), PATH, str(file), str(work.connections), "1", str(seconds)]
+    with subprocess.Popen(pin([*command, str(work.events)]), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            if process.stdout.readline().strip() != "begin":
+                raise BenchError(f"the driver could not begin with {work.name}")
+            marks()
+            line = process.stdout.readline()
+            marks()
+        finally:
+            process.kill()
+    if not line.strip():
+        raise BenchError(f"the driver stopped in the middle of {work.name}")
+    return Sent(**json.loads(line))
+
+
+def _checked(command: list[str], timeout_seconds: float) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+    if done.returncode:
+        raise BenchError(f"`{command[0]}` failed: {done.stderr.strip()}")
+    return done.stdout
