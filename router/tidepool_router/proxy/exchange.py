@@ -36,6 +36,8 @@ _STATUS_LINES: Final = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, r
 class Exchange(ABC):
     """What both roles share. A subclass finds the pod, opens the books and closes them."""
 
+    first_byte_seconds: float | None = None  # None: the limit for inference
+
     def __init__(self, services: Services, request: Request, client: ServerConnection, api: Api) -> None:
         self._services = services
         self._limits = services.limits
@@ -124,7 +126,7 @@ class Exchange(ABC):
         head.append(b"\r\n")
         upstream.send(self, b"".join(head), body, no_answer_body=request.method == b"HEAD")
         self._keep_for_replay()
-        self._deadline = monotonic() + self._limits.first_byte_seconds
+        self._deadline = monotonic() + (self.first_byte_seconds or self._limits.first_byte_seconds)
         if self._client.writing_paused:
             self.pause()
 
@@ -289,7 +291,8 @@ class Exchange(ABC):
         if self._head_sent:
             self._cut(UpstreamError("reset", f"the engine sent nothing for {limits.chunk_seconds:g} s"))
             return
-        message = f"the engine did not begin to answer within {limits.first_byte_seconds:g} s"
+        limit = self.first_byte_seconds or limits.first_byte_seconds
+        message = f"the engine did not begin to answer within {limit:g} s"
         error = UpstreamError("first_byte_timeout", message)
         if began or not self._replayable() or not self._try_elsewhere(error):
             self._answer_error(504, "upstream_timeout", message)

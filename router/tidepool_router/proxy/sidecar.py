@@ -14,7 +14,7 @@ from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
-from tidepool_router.proxy.upstream import ConnectionPool
+from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.wire.body import ask_usage, rename_model
 from tidepool_router.wire.messages import AnswerReader, Request
 from tidepool_router.wire.paths import Kind, Route
@@ -109,6 +109,8 @@ class SidecarExchange(Exchange):
 class Asking(Exchange):
     """A question to the engine that is no inference: its health, its version, its models."""
 
+    first_byte_seconds = 10.0  # no prefill and no queue stands before the answer
+
     def __init__(
         self, sidecar: Sidecar, request: Request, client: ServerConnection, *, shows_models: bool
     ) -> None:
@@ -120,8 +122,17 @@ class Asking(Exchange):
         """Send."""
         self._send(self._sidecar.engine)
 
-    def _transform(self, body: bytes) -> bytes | None:
-        return with_aliases(body, self._sidecar.state.settings.aliases) if self._shows_models else None
+    def upstream_data(self, upstream: UpstreamConnection) -> None:
+        """AnswerSink: a list of models is waited for and passed on with the aliases in it."""
+        answer = upstream.answer
+        aliases = self._sidecar.state.settings.aliases
+        if self._shows_models and aliases and answer.status == 200 and not answer.no_body:
+            if not answer.complete:
+                return
+            body = with_aliases(b"".join(answer.parts), aliases)
+            answer.parts = [body]
+            answer.special[b"content-length"] = b"%d" % len(body)
+        super().upstream_data(upstream)
 
     def _head_lines(self) -> list[bytes]:
         return []

@@ -1,0 +1,26 @@
+"""`tidepool-router sidecar|gateway`: read the flags, configure logs, run on uvloop."""
+
+import asyncio
+import sys
+
+import uvloop
+
+from tidepool_router import app, logs, settings
+from tidepool_router.errors import SettingsError
+
+
+def main() -> int:
+    """Exit status: 0 after a drain, 2 for settings that cannot be used."""
+    try:
+        options = settings.parse(sys.argv[1:], settings.environment())
+        logs.configure(options.log_level)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(app.run(options))
+    except SettingsError as error:
+        print(f"tidepool-router: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Flags, environment and files, read into plain options; what is wrong is said with the flag or field and a remedy."""
+
+import argparse
+import dataclasses
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar, get_type_hints
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tidepool_api.routing import SidecarSettings
+from tidepool_router.errors import SettingsError
+from tidepool_router.proxy.limits import Limits
+
+_Document = TypeVar("_Document", bound=BaseModel)
+_LIMIT_FIELDS: Final = get_type_hints(Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the program was asked to do. `role` is "sidecar" or "gateway"; ports of 0 are free ones."""
+
+    role: str
+    host: str
+    port: int
+    metrics_port: int
+    control_port: int
+    limits: Limits
+    pod: str
+    namespace: str
+    drain_seconds: float
+    log_level: str
+    wait_for_file: bool = False
+    engine_host: str = ""
+    engine_port: int = 0
+    settings_file: Path | None = None
+    model: str | None = None
+    peers: str | None = None
+    fleet_file: Path | None = None
+
+
+def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
+    """Options from flags and environment.
+
+    Raises SettingsError for values that cannot be used, and SystemExit as argparse does for unknown flags.
+    """
+    given = _parser().parse_args(arguments)
+    limits = Limits(**{name: getattr(given, name) for name in _LIMIT_FIELDS})
+    port = given.port
+    common = Options(
+        role=given.role,
+        host=given.host,
+        port=port,
+        metrics_port=_beside(given.metrics_port, port, 1),
+        control_port=_beside(given.control_port, port, 2),
+        limits=limits,
+        pod=environment.get("POD_NAME") or socket.gethostname(),
+        namespace=environment.get("POD_NAMESPACE") or "default",
+        drain_seconds=given.drain_seconds,
+        log_level=given.log_level,
+        wait_for_file=given.wait_for_file,
+    )
+    if given.role == "gateway":
+        return dataclasses.replace(common, fleet_file=given.fleet)
+    host, engine_port = engine_address(given.engine)
+    return dataclasses.replace(
+        common,
+        engine_host=host,
+        engine_port=engine_port,
+        settings_file=given.settings,
+        model=given.model,
+        peers=given.peers,
+    )
+
+
+def engine_address(url: str) -> tuple[str, int]:
+    """Host and port of the engine's URL.
+
+    Raises SettingsError that says what a right one looks like.
+    """
+    remedy = "write it like http://127.0.0.1:8000"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise SettingsError(f"--engine {url!r} cannot be read ({error}); {remedy}") from error
+    if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
+        raise SettingsError(f"--engine {url!r} is no http:// address without a path; {remedy}")
+    return parts.hostname, port or 80
+
+
+def read_sidecar_settings(options: Options) -> SidecarSettings:
+    """The settings to start with: the file's, else defaults; --model goes before the file.
+
+    Raises SettingsError when the file is missing (without --wait-for-file) or wrong.
+    """
+    settings = SidecarSettings(pool=options.pod, namespace=options.namespace)
+    path = options.settings_file
+    if path is not None and (path.exists() or not options.wait_for_file):
+        settings = read_document(path, SidecarSettings)
+    return settings.model_copy(update={"model": options.model}) if options.model else settings
+
+
+def read_document(path: Path, kind: type[_Document]) -> _Document:
+    """A YAML or JSON file as a document.
+
+    Raises SettingsError that names the file and the field.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read {path}: {error}") from error
+    return parse_document(text, kind, str(path))
+
+
+def parse_document(text: str, kind: type[_Document], source: str) -> _Document:
+    """A YAML or JSON text as a document.
+
+    Raises SettingsError that names the source and the field.
+    """
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{source} is not valid YAML or JSON: {error}") from error
+    try:
+        return kind.model_validate({} if content is None else content)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'document'}: {fault['msg']}" for fault in error.errors())
+        raise SettingsError(f"{source} cannot be used: {faults}") from error
+
+
+def _beside(given: int | None, port: int, distance: int) -> int:
+    if given is not None:
+        return given
+    return port + distance if port else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidepool-router", description="A token-aware router for LLM engines: beside one, or before many."
+    )
+    roles = parser.add_subparsers(dest="role", required=True)
+    sidecar = roles.add_parser("sidecar", help="the single door to one engine")
+    sidecar.add_argument("--engine", required=True, metavar="URL", help="like http://127.0.0.1:8000")
+    sidecar.add_argument("--settings", type=Path, metavar="FILE", help="start value of the pool's settings")
+    sidecar.add_argument("--model", help="what the engine must serve to be ready")
+    sidecar.add_argument("--peers", metavar="URL", help="the pool's other sidecars, like dns+http://host:8080")
+    gateway = roles.add_parser("gateway", help="the front door to all pools")
+    gateway.add_argument("--fleet", type=Path, metavar="FILE", help="pools and their endpoints; reloaded on change")
+    for role in (sidecar, gateway):
+        _add_common(role)
+    return parser
+
+
+def _add_common(role: argparse.ArgumentParser) -> None:
+    role.add_argument("--host", default="0.0.0.0", help="address to listen on (default %(default)s)")  # noqa: S104
+    role.add_argument("--port", type=int, default=8080, help="traffic (default %(default)s; 0: any free one)")
+    role.add_argument("--metrics-port", type=int, help="default: port + 1")
+    role.add_argument("--control-port", type=int, help="default: port + 2")
+    role.add_argument("--wait-for-file", action="store_true", help="start without the file when it is missing")
+    role.add_argument("--drain-seconds", type=float, default=300.0, help="longest drain on SIGTERM")
+    role.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    limits = role.add_argument_group("limits")
+    for field in dataclasses.fields(Limits):
+        flag = "--" + field.name.replace("_", "-")
+        limits.add_argument(flag, type=_LIMIT_FIELDS[field.name], default=field.default, help="(default %(default)s)")
+
+
+def environment() -> dict[str, str]:
+    """The process's environment."""
+    return dict(os.environ)
