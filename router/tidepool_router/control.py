@@ -1,8 +1,22 @@
-"""What the handlers of the control, metrics and load endpoints answer; the server that frames it is proxy's."""
+"""The control, metrics and load endpoints as plain handlers; the server that frames their answers is proxy's."""
 
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from pydantic import ValidationError
+
+from tidepool_api import contract
+from tidepool_api.routing import SidecarSettings
+from tidepool_router.fleet.document import FleetError, read_fleet
+from tidepool_router.fleet.feed import Feed, Report
+from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.fleet.metrics_page import append_page
+from tidepool_router.fleet.sidecar import SidecarState
+from tidepool_router.metrics import CONTENT_TYPE
+
+log = logging.getLogger("tidepool.control")
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -37,3 +51,139 @@ class Handler(Protocol):
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> Response | StreamResponse:
         """`path` is without the query."""
+
+
+class Routes:
+    """A table of (method, path) to handlers, with 404 and 405 for the rest."""
+
+    def __init__(
+        self, table: Mapping[tuple[str, str], Callable[[bytes], Awaitable[Response | StreamResponse]]]
+    ) -> None:
+        self._table = table
+        self._paths = {path for _, path in table}
+
+    async def handle(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],  # noqa: ARG002 - part of the Handler protocol
+        body: bytes,
+    ) -> Response | StreamResponse:
+        """See Handler."""
+        handler = self._table.get((method, path))
+        if handler is not None:
+            return await handler(body)
+        if path in self._paths:
+            return text(405, f"{method} is not for {path}")
+        return text(404, f"there is no {path} here")
+
+
+def text(status: int, message: str) -> Response:
+    """A line for people and probes."""
+    return Response(status, message.encode() + b"\n")
+
+
+def sidecar_control(state: SidecarState) -> Routes:
+    """Control port of a sidecar."""
+
+    async def health(_: bytes) -> Response:
+        return text(200, "ok")
+
+    async def started(_: bytes) -> Response:
+        reason = state.why_not_started()
+        return text(200, "started") if reason is None else text(503, reason)
+
+    async def ready(_: bytes) -> Response:
+        reason = state.why_not_ready()
+        return text(200, "ready") if reason is None else text(503, reason)
+
+    async def drain(_: bytes) -> Response:
+        await state.drain()
+        return text(200, "drained")
+
+    async def settings(body: bytes) -> Response:
+        try:
+            state.apply(SidecarSettings.model_validate_json(body))
+        except ValidationError as error:
+            return text(400, _first(error))
+        return Response(204)
+
+    return Routes(
+        {
+            ("GET", contract.PATH_HEALTH): health,
+            ("GET", contract.PATH_ENGINE_STARTED): started,
+            ("GET", contract.PATH_ENGINE_READY): ready,
+            ("GET", contract.PATH_DRAIN): drain,
+            ("PUT", contract.PATH_SETTINGS): settings,
+        }
+    )
+
+
+def sidecar_metrics(state: SidecarState) -> Routes:
+    """Metrics port of a sidecar: its own page, then the engine's."""
+
+    async def page(_: bytes) -> Response:
+        engine = await state.engine_page()
+        return Response(200, append_page(state.metrics.registry.render(), engine), CONTENT_TYPE)
+
+    return Routes({("GET", "/metrics"): page})
+
+
+def load_endpoints(feed: Feed[Report], report: Callable[[], Report]) -> Routes:
+    """The two load paths, on a sidecar's traffic port and on a gateway's control port."""
+
+    async def once(_: bytes) -> Response:
+        return Response(200, report().encode(), JSON)
+
+    async def stream(_: bytes) -> StreamResponse:
+        return StreamResponse(200, feed.lines())
+
+    return Routes({("GET", contract.PATH_LOAD): once, ("GET", contract.PATH_LOAD_STREAM): stream})
+
+
+def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float) -> Routes:
+    """Control port of a gateway, without the load paths."""
+
+    async def health(_: bytes) -> Response:
+        return text(200, "ok")
+
+    async def ready(_: bytes) -> Response:
+        if fleet.draining:
+            return text(503, "the gateway is draining")
+        return text(200, "ready") if fleet.has_fleet else text(503, "the gateway has no fleet yet")
+
+    async def drain(_: bytes) -> Response:
+        await fleet.drain(drain_timeout_seconds)
+        return text(200, "drained")
+
+    async def put_fleet(body: bytes) -> Response:
+        try:
+            document = read_fleet(body.decode())
+        except (FleetError, UnicodeDecodeError) as error:
+            return text(400, str(error))
+        for warning in document.warnings:
+            log.warning("fleet", extra={"reason": warning})
+        return Response(204) if fleet.apply(document.fleet) else text(409, "an older fleet than the one in force")
+
+    return Routes(
+        {
+            ("GET", contract.PATH_HEALTH): health,
+            ("GET", contract.PATH_READY): ready,
+            ("GET", contract.PATH_DRAIN): drain,
+            ("PUT", contract.PATH_FLEET): put_fleet,
+        }
+    )
+
+
+def gateway_metrics(fleet: GatewayFleet) -> Routes:
+    """Metrics port of a gateway."""
+
+    async def page(_: bytes) -> Response:
+        return Response(200, fleet.metrics.registry.render(), CONTENT_TYPE)
+
+    return Routes({("GET", "/metrics"): page})
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"

@@ -93,7 +93,7 @@ def _doubled_models(fleet: Fleet) -> list[str]:
             owner = owners.setdefault(model, pool.name)
             if owner != pool.name:
                 doubled.append(
-                    f"the model {model!r} is served by {owner!r}; {pool.name!r} does not get its requests"
+                    f"the model {model!r} belongs to {owner!r}; {pool.name!r} gets none of its requests"
                 )
     return doubled
 
@@ -135,9 +135,8 @@ def _line_of(text: str, path: Path) -> int | None:
     for part in path:
         child: yaml.Node | None = None
         if isinstance(node, yaml.MappingNode):
-            child = next(
-                (value for key, value in node.value if to_snake(str(key.value)) == to_snake(str(part))), None
-            )
+            named = {to_snake(str(key.value)): value for key, value in node.value}
+            child = named.get(to_snake(str(part)))
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             child = node.value[part]
         if child is None:

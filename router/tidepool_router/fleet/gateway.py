@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidepool_api.load import GatewayReport
+from tidepool_api.load import GatewayReport, PoolDemand
 from tidepool_api.routing import Fleet, FleetPool
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.feed import Feed
@@ -50,7 +50,6 @@ class GatewayFleet:
         self.pools: dict[str, PoolState] = {}
         self.issued_at: float | None = None
         self.has_fleet = False
-        self.draining = False
         self.feed: Feed[GatewayReport] = Feed(self.report, _differs)
         self._boot = boot
         self._seq = 0
@@ -121,13 +120,21 @@ class GatewayFleet:
             pools={name: pool.demand(now) for name, pool in self.pools.items()},
         )
 
-    async def drain(self, timeout_seconds: float) -> None:
-        """From the first call on not ready; returns when what runs and is held is over, or at the timeout."""
-        self.draining = True
+    @property
+    def draining(self) -> bool:
+        """From the first drain on, for good."""
+        return self._drain is not None
+
+    def begin_drain(self, timeout_seconds: float) -> Drain:
+        """From now on not ready; the first call's timeout holds."""
         if self._drain is None:
             self._drain = Drain(self._now(), timeout_seconds)
             log.info("draining", extra={"timeout_seconds": timeout_seconds, "live": self.live})
-        await self._drain.finished(lambda: self.live, self._now)
+        return self._drain
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Begin to drain, and return when what runs and is held is over, or at the timeout."""
+        await self.begin_drain(timeout_seconds).finished(lambda: self.live, self._now)
 
     def _update(self, config: FleetPool) -> None:
         pool = self.pools.get(config.name)
@@ -160,11 +167,14 @@ class GatewayFleet:
             await asyncio.sleep(_TICK_SECONDS)
             ticks += 1
             now = self._now()
-            for pool in list(self.pools.values()):
-                if pool.queue.held:
-                    pool.tick(now)
-            if ticks % _SWEEP_TICKS == 0:
-                await self._sweep()
+            try:
+                for pool in list(self.pools.values()):
+                    if pool.queue.held:
+                        pool.tick(now)
+                if ticks % _SWEEP_TICKS == 0:
+                    await self._sweep()
+            except Exception:  # whoever is held depends on this loop: a defect of one pool must not end it
+                log.exception("housekeeping failed; going on")
 
     async def _sweep(self) -> None:
         """Forget pods that have left and are empty, and the members of pools that are gone."""
@@ -188,7 +198,7 @@ def _differs(old: GatewayReport, new: GatewayReport) -> bool:
     return replace(old, seq=0, pools=_essence(old)) != replace(new, seq=0, pools=_essence(new))
 
 
-def _essence(report: GatewayReport) -> dict[str, object]:
+def _essence(report: GatewayReport) -> dict[str, PoolDemand]:
     return {
         name: replace(demand, oldest_held_seconds=0.0, in_flight=0, arrived_total=0)
         for name, demand in report.pools.items()

@@ -43,6 +43,9 @@ class Listener:
             except UpstreamError as error:
                 self._lost(error)
                 heard = False
+            except Exception:  # without a listener the pod's figures would stand still for ever
+                log.exception("listener failed; connecting again", extra={"endpoint": self._pod.key})
+                heard = False
             delay = _BACKOFF_SECONDS[0] if heard else min(longest, delay * 2)
             await asyncio.sleep(delay * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
 

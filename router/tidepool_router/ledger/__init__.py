@@ -2,6 +2,7 @@
 
 from tidepool_router.ledger.book import Entry, Ledger, LedgerListener, Outcome
 from tidepool_router.ledger.estimate import Estimate, TokenEstimator
+from tidepool_router.ledger.rates import RateMeter
 from tidepool_router.ledger.totals import LedgerSums
 
-__all__ = ["Entry", "Estimate", "Ledger", "LedgerListener", "LedgerSums", "Outcome", "TokenEstimator"]
+__all__ = ["Entry", "Estimate", "Ledger", "LedgerListener", "LedgerSums", "Outcome", "RateMeter", "TokenEstimator"]

@@ -1,0 +1,293 @@
+"""A sidecar's view of its one engine: ledger, health, load reports, drain."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tidepool_api.load import Health, LoadReport
+from tidepool_api.routing import SidecarSettings
+from tidepool_api.units import duration_seconds
+from tidepool_router.errors import NoPods, QueueFull, UpstreamError
+from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.client import get
+from tidepool_router.fleet.drain import Drain
+from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.engine_page import EngineFigures
+from tidepool_router.fleet.engine_probe import Probe, probe_engine, scrape_engine
+from tidepool_router.fleet.feed import Feed
+from tidepool_router.fleet.loadheader import write_load_header
+from tidepool_router.fleet.sidecar_metrics import SidecarMetrics
+from tidepool_router.ledger import Entry, Ledger, Outcome, RateMeter, TokenEstimator
+
+HUNG_SECONDS: Final = 60.0
+_STARTING_PROBE_SECONDS: Final = 1.0
+_PROBE_SECONDS: Final = 2.0
+# A busy engine may miss one deadline; a closed port counts at once, for then the process is gone.
+_FAILURES_UNTIL_DOWN: Final = 3
+_BUSY_SCRAPE_SECONDS: Final = 2.0
+_IDLE_SCRAPE_SECONDS: Final = 15.0
+_METRICS_PAGE_SECONDS: Final = 2.0
+_HEADER_SPACING_SECONDS: Final = 0.01
+_RETRY_AFTER_SECONDS: Final = 2.0
+
+log = logging.getLogger("tidepool.sidecar")
+
+
+class SidecarState:
+    """Owner of the ledger and of the probe loop. Also the ledger's listener, which feeds reports and metrics."""
+
+    def __init__(
+        self,
+        engine: Endpoint,
+        settings: SidecarSettings,
+        *,
+        pod: str,
+        boot: str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.pod = pod
+        self.metrics = SidecarMetrics()
+        self.ledger = Ledger(self)
+        self.estimator = TokenEstimator()
+        self.feed: Feed[LoadReport] = Feed(self.report, _differs)
+        self.figures = EngineFigures()
+        self.probe = Probe(answers=False, problem="the engine has not been asked yet")
+        self._digest = settings.digest()
+        self._boot = boot
+        self._seq = 0
+        self._now = now
+        self._was_up = False
+        self._failures = 0
+        self._scraped_at = float("-inf")
+        self._header_at = float("-inf")
+        self._drain: Drain | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+        self._rates = (RateMeter(), RateMeter())
+        self.metrics.registry.before_scrape(self._set_gauges)
+
+    async def start(self) -> None:
+        """Begin to ask the engine."""
+        self._loop_task = asyncio.create_task(self._watch_engine(), name="engine-probe")
+
+    async def close(self) -> None:
+        """Stop asking; load streams end."""
+        self.feed.close()
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+
+    # What the engine is.
+
+    @property
+    def draining(self) -> bool:
+        """From the first drain on, for good."""
+        return self._drain is not None
+
+    @property
+    def engine_up(self) -> bool:
+        """Answers, and serves the model that the settings name."""
+        return self.probe.answers or (self._was_up and 0 < self._failures < _FAILURES_UNTIL_DOWN)
+
+    @property
+    def health(self) -> Health:
+        """As the load report says it; draining hides what the engine does."""
+        if self.draining:
+            return Health.DRAINING
+        if not self.engine_up:
+            return Health.DOWN if self._was_up else Health.STARTING
+        return Health.HUNG if self.ledger.silent_seconds(self._now()) > HUNG_SECONDS else Health.READY
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What the engine serves, as it said last."""
+        return self.probe.models
+
+    def why_not_ready(self) -> str | None:
+        """None when the pod takes new requests, else a sentence for /engine/ready."""
+        health = self.health
+        if health is Health.DRAINING:
+            return "the pod is draining"
+        if health is Health.HUNG:
+            return f"the engine runs requests and has made no token for {HUNG_SECONDS:.0f} s"
+        return None if health is Health.READY else self.why_not_started()
+
+    def why_not_started(self) -> str | None:
+        """None when the engine answers and serves the model, else a sentence for /engine/started."""
+        return None if self.engine_up else self.probe.problem or "the engine does not answer"
+
+    # Requests.
+
+    def open(self, facts: RequestFacts, now: float) -> Entry:
+        """Count a request that goes to the engine now; the caller owes one `close` of the entry.
+
+        While draining requests are still taken, for lists of endpoints lag. Raises NoPods when the engine cannot
+        take one, QueueFull when as many as the settings allow wait already.
+        """
+        reason = self.why_not_started() if self.draining else self.why_not_ready()
+        if reason is not None:
+            self.metrics.refused(503)
+            raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
+        limit = self.settings.routing.queue.max_waiting
+        waiting = self.waiting
+        if waiting and waiting >= limit:
+            self.metrics.refused(429)
+            raise QueueFull(
+                f"{waiting} requests wait for {self.pod} already and {limit} may.", _RETRY_AFTER_SECONDS
+            )
+        return self.ledger.open(self.estimator.estimate(facts), now)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait in the engine: its gauge, which may be old, within what the ledger knows."""
+        return min(self.figures.waiting or 0, self.ledger.sums().unstarted)
+
+    def opened(self, entry: Entry, now: float) -> None:
+        """Ledger's moment."""
+        self.feed.touch()
+
+    def started(self, entry: Entry, now: float) -> None:
+        """Ledger's moment."""
+        self.metrics.started(entry, now)
+        self.feed.touch()
+
+    def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
+        """Ledger's moment."""
+        self.metrics.closed(entry, outcome, now)
+        self.feed.touch()
+
+    # Reports.
+
+    def report(self) -> LoadReport:
+        """The ledger's sums now; each call counts as one report."""
+        self._seq += 1
+        now = self._now()
+        sums = self.ledger.sums()
+        waiting = min(self.figures.waiting or 0, sums.unstarted)
+        return LoadReport(
+            pod=self.pod,
+            pool=f"{self.settings.namespace}/{self.settings.pool}",
+            model=self.settings.model or (self.models[0] if self.models else ""),
+            boot=self._boot,
+            seq=self._seq,
+            health=self.health,
+            running=sums.running - waiting,
+            waiting=waiting,
+            queued_tokens=sums.queued_tokens,
+            held_tokens=sums.held_tokens,
+            expected_tokens=sums.expected_tokens,
+            kv_capacity_tokens=self.figures.kv_capacity_tokens,
+            kv_usage=self.figures.kv_usage,
+            prefill_tokens_per_second=self._rates[0].read(sums.prompt_tokens_total, now),
+            output_tokens_per_second=self._rates[1].read(sums.output_tokens_total, now),
+            opened_total=sums.opened_total,
+            closed_total=sums.closed_total,
+            settings=self._digest,
+        )
+
+    def load_header(self, now: float) -> str | None:
+        """x-tidepool-load for an answer; None when the last one is too fresh to be worth the bytes."""
+        if now - self._header_at < _HEADER_SPACING_SECONDS:
+            return None
+        self._header_at = now
+        return write_load_header(self.report())
+
+    # Orders.
+
+    def apply(self, settings: SidecarSettings) -> None:
+        """New settings; a new model name is checked with the next probe."""
+        self.settings = settings
+        self._digest = settings.digest()
+        self.feed.touch()
+
+    async def drain(self) -> None:
+        """Tell everyone at once, then return when nothing runs any more or at the drain timeout."""
+        if self._drain is None:
+            timeout_seconds = duration_seconds(self.settings.drain_timeout)
+            self._drain = Drain(self._now(), timeout_seconds)
+            log.info("draining", extra={"timeout_seconds": timeout_seconds, "running": self.ledger.running})
+            self.feed.touch()
+        await self._drain.finished(lambda: self.ledger.running, self._now)
+
+    async def engine_page(self) -> bytes | None:
+        """The engine's own metrics page for the scrape; None when it does not answer."""
+        try:
+            answer = await get(self.engine, "/metrics", _METRICS_PAGE_SECONDS)
+        except UpstreamError:
+            return None
+        return answer.body if answer.status == 200 else None
+
+    async def look_at_engine(self) -> None:
+        """One probe, and a scrape when one is due."""
+        probe = await probe_engine(self.engine, self.settings.model)
+        self._take(probe)
+        now = self._now()
+        silent = self.ledger.silent_seconds(now)
+        spacing = _BUSY_SCRAPE_SECONDS if self.ledger.running else _IDLE_SCRAPE_SECONDS
+        if probe.answers and (now - self._scraped_at >= spacing or silent > spacing):
+            self._scraped_at = now
+            figures = await scrape_engine(self.engine)
+            if figures is not None:
+                if figures.tokens_total is not None and figures.tokens_total != self.figures.tokens_total:
+                    self.ledger.engine_progress(self._now())
+                self.figures = figures
+            else:
+                self.figures = replace(self.figures, running=None, waiting=None, kv_usage=None)
+        self.feed.touch()
+
+    def _take(self, probe: Probe) -> None:
+        before = self.health
+        if probe.answers:
+            self._was_up, self._failures = True, 0
+        elif probe.gone:
+            self._failures = _FAILURES_UNTIL_DOWN
+        else:
+            self._failures += 1
+        self.probe = probe
+        if self.health is not before:
+            log.info("engine", extra={"health": self.health.value, "reason": probe.problem})
+
+    async def _watch_engine(self) -> None:
+        while True:
+            try:
+                await self.look_at_engine()
+            except Exception:  # the kubelet depends on this loop: a defect in one look must not end it
+                log.exception("looking at the engine failed; going on")
+            await asyncio.sleep(_PROBE_SECONDS if self.probe.answers else _STARTING_PROBE_SECONDS)
+
+    def _set_gauges(self) -> None:
+        metrics, sums, waiting = self.metrics, self.ledger.sums(), self.waiting
+        metrics.running.set(sums.running - waiting)
+        metrics.waiting.set(waiting)
+        metrics.output_tokens.set(sums.output_tokens_total)
+        metrics.late_calls.set(sums.late_calls_total)
+        metrics.kv_tokens.set(sums.held_tokens)
+        metrics.kv_capacity.clear()
+        metrics.kv_usage.clear()
+        if capacity := self.figures.kv_capacity_tokens:
+            metrics.kv_capacity.labels().set(capacity)
+            metrics.kv_usage.labels().set(sums.held_tokens / capacity)
+        metrics.engine_ready.set(float(self.why_not_ready() is None))
+        metrics.draining.set(float(self.draining))
+
+
+def _differs(old: LoadReport, new: LoadReport) -> bool:
+    """Any request that came or went, any change of standing; of token counts only what would move a pick."""
+    quiet = replace(
+        new,
+        seq=old.seq,
+        queued_tokens=old.queued_tokens,
+        held_tokens=old.held_tokens,
+        expected_tokens=old.expected_tokens,
+        kv_usage=old.kv_usage,
+        prefill_tokens_per_second=old.prefill_tokens_per_second,
+        output_tokens_per_second=old.output_tokens_per_second,
+    )
+    if quiet != old:
+        return True
+    before, after = old.queued_tokens + old.held_tokens, new.queued_tokens + new.held_tokens
+    return abs(after - before) > max(256, before // 20)

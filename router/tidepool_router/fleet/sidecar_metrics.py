@@ -1,0 +1,78 @@
+"""What a sidecar counts: its ledger's moments, as Prometheus reads them."""
+
+from tidepool_api import contract
+from tidepool_router.ledger import Entry, Outcome
+from tidepool_router.metrics import LATENCY_BUCKETS, RATIO_BUCKETS, Registry
+
+
+class SidecarMetrics:
+    """A LedgerListener: histograms and counters follow from the entries; gauges are set before each scrape."""
+
+    def __init__(self) -> None:
+        self.registry = registry = Registry()
+        self._requests = registry.counter(contract.METRIC_REQUESTS, "Requests that ended.", "code", "outcome")
+        self.running = registry.gauge(contract.METRIC_RUNNING, "Requests that the engine works on.").labels()
+        self.waiting = registry.gauge(contract.METRIC_WAITING, "Requests that wait for the engine.").labels()
+        self.prompt_tokens = registry.counter(
+            contract.METRIC_PROMPT_TOKENS, "Prompt tokens of requests that ended."
+        ).labels()
+        self.cached_tokens = registry.counter(
+            contract.METRIC_CACHED_TOKENS, "Prompt tokens of these that the engine had cached."
+        ).labels()
+        self.output_tokens = registry.counter(
+            contract.METRIC_OUTPUT_TOKENS, "Output tokens as they come."
+        ).labels()
+        self.kv_tokens = registry.gauge(
+            contract.METRIC_KV_TOKENS, "KV tokens that live requests hold or wait for: prompts and output so far."
+        ).labels()
+        self.kv_capacity = registry.gauge(contract.METRIC_KV_CAPACITY, "KV tokens that the engine has room for.")
+        self.kv_usage = registry.gauge(
+            contract.METRIC_KV_USAGE, "KV tokens held by capacity; above 1 when more is asked for than fits."
+        )
+        self._first_token = registry.histogram(
+            contract.METRIC_TTFT, "Seconds from a request to its first token.", LATENCY_BUCKETS
+        ).labels()
+        self._per_token = registry.histogram(
+            contract.METRIC_TPOT, "Seconds an output token after the first, by request.", LATENCY_BUCKETS
+        ).labels()
+        self.queue_seconds = registry.histogram(
+            contract.METRIC_QUEUE_TIME, "Seconds that requests were held.", LATENCY_BUCKETS
+        ).labels()
+        self._duration = registry.histogram(
+            contract.METRIC_REQUEST_TIME, "Seconds from a request to its end.", LATENCY_BUCKETS
+        ).labels()
+        self._estimate_error = registry.histogram(
+            contract.METRIC_ESTIMATE_ERROR,
+            "Estimated prompt tokens against counted ones, by request.",
+            RATIO_BUCKETS,
+        ).labels()
+        self.engine_ready = registry.gauge(
+            contract.METRIC_ENGINE_READY, "1 when the engine takes requests."
+        ).labels()
+        self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
+        self.late_calls = registry.counter(
+            "tidepool_ledger_late_calls_total", "Calls on requests that had ended; more than a few is a defect."
+        ).labels()
+
+    def refused(self, code: int) -> None:
+        """A request was answered by the sidecar itself and never reached the engine."""
+        self._requests.labels(str(code), Outcome.REFUSED.value).inc()
+
+    def opened(self, entry: Entry, now: float) -> None:
+        """Gauges come from the ledger's sums."""
+
+    def started(self, entry: Entry, now: float) -> None:
+        """First token."""
+        self._first_token.observe(now - entry.opened_at)
+
+    def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
+        """A request ended."""
+        self._requests.labels(str(entry.code), outcome.value).inc()
+        self._duration.observe(now - entry.opened_at)
+        self.prompt_tokens.inc(entry.prompt_tokens)
+        self.cached_tokens.inc(entry.cached_tokens)
+        if entry.first_token_at is not None and entry.output_tokens > 1:
+            self._per_token.observe((now - entry.first_token_at) / (entry.output_tokens - 1))
+        if entry.counted_by_engine and entry.prompt_tokens > 0:
+            error = abs(entry.estimate.prompt_tokens - entry.prompt_tokens) / entry.prompt_tokens
+            self._estimate_error.observe(error)
