@@ -11,39 +11,64 @@ from tidepool_api.kube import Rule, validations
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Flags (without their dashes) that may not stand in spec.engine.args, and what to do instead."""
+    """Flags that may not stand in spec.engine.args, and what to do instead.
+
+    `flags` are vLLM's long ones without dashes. It takes each of them shortened as long as no other flag begins in
+    the same way; "~" stands where that begins (as of vLLM 0.32). `shorts` are those with one dash.
+    """
 
     flags: tuple[str, ...]
     remedy: str
+    shorts: tuple[str, ...] = ()
 
     @property
     def pattern(self) -> str:
-        """Regular expression of an argument that sets one of the flags; vLLM takes _ for - in them."""
-        names = "|".join(flag.replace("-", "[-_]") for flag in self.flags)
-        return f"^--?({names})([=. ].*)?$"
+        """Regular expression, for RE2 and Python, of an argument that sets one of the flags."""
+        longs = "|".join(_shortenable(*flag.split("~")) for flag in self.flags)
+        shorts = "".join(f"|-{short}" for short in self.shorts)
+        return rf"^(--({longs}){shorts})([=.\s]|$)"
 
 
+def _shortenable(start: str, rest: str = "") -> str:
+    """Regular expression of a flag of which `rest` may be cut short; vLLM takes _ for - too."""
+    letters = [letter.replace("-", "[-_]") for letter in rest]
+    return start.replace("-", "[-_]") + "".join(f"({letter}" for letter in letters) + ")?" * len(letters)
+
+
+_ROUTER: Final = "take it out: the router beside the engine is its only door and reaches it in one fixed way"
 RESERVED: Final = (
-    Reserved(("model", "model-tag"), "set spec.model.uri instead"),
-    Reserved(("served-model-name",), "set spec.model.name and spec.model.aliases instead"),
-    Reserved(("revision", "tokenizer-revision", "code-revision"), "set spec.model.revision instead"),
-    Reserved(("hf-token",), "set spec.model.authSecretRef instead"),
-    Reserved(("max-model-len",), "set spec.engine.maxModelLen instead"),
-    Reserved(("gpu-memory-utilization",), "set spec.engine.gpuMemoryUtilization instead"),
-    Reserved(("quantization", "q"), "set spec.engine.quantization instead"),
-    Reserved(("(no-)?enable-prefix-caching",), "set spec.engine.prefixCaching instead"),
-    Reserved(("(no-)?enable-chunked-prefill",), "set spec.engine.chunkedPrefill instead"),
+    Reserved(("model",), "set spec.model.uri instead"),
+    Reserved(("ser~ved-model-name",), "set spec.model.name and spec.model.aliases instead"),
+    Reserved(("rev~ision", "tokenizer-r~evision", "cod~e-revision"), "set spec.model.revision instead"),
+    Reserved(("hf-t~oken",), "set spec.model.authSecretRef instead"),
+    Reserved(("max-m~odel-len",), "set spec.engine.maxModelLen instead"),
     Reserved(
-        ("tensor-parallel-size", "tp", "pipeline-parallel-size", "pp"),
-        "set spec.parallelism.tensor and spec.parallelism.pipeline instead",
+        ("gp~u-memory-utilization", "device-m~emory-utilization"), "set spec.engine.gpuMemoryUtilization instead"
     ),
+    Reserved(("quantization",), "set spec.engine.quantization instead", shorts=("q.*",)),
+    Reserved(("(no-)?enable-pre~fix-caching",), "set spec.engine.prefixCaching instead"),
+    Reserved(("(no-)?enable-ch~unked-prefill",), "set spec.engine.chunkedPrefill instead"),
+    Reserved(("te~nsor-parallel-size",), "set spec.parallelism.tensor instead", shorts=("tp?",)),
+    Reserved(("pi~peline-parallel-size",), "set spec.parallelism.pipeline instead", shorts=("pp?",)),
+    Reserved(("data-parallel-size",), "set spec.replicas instead", shorts=("dp",)),
     Reserved(
-        ("host", "port", "uds", "root-path", "ssl-.*", "api-key", "config", "headless", "api-server-count", "asc"),
-        "take it out: the router beside the engine is its only door and reaches it in one fixed way",
+        ("nn~odes", "nod~e-rank", "master-a~ddr", "master-p~ort"),
+        "set spec.parallelism.hosts instead",
+        shorts=("[nr].*",),
     ),
+    Reserved(("ho~st", "por~t", "ud~s", "ro~ot-path", "ssl-[-_a-z]+", "grpc", "hea~dless"), _ROUTER),
+    Reserved(("api-k~ey",), f"{_ROUTER}, and keys are checked at the gateway"),
+    Reserved(("config",), "write its settings into the fields of the spec and into spec.engine.args"),
+    Reserved(("api-s~erver-count",), "take it out: one server keeps the engine's figures", shorts=("asc",)),
+    Reserved(("disable-l~og-stats",), "take it out: the pool is steered by the engine's figures"),
     Reserved(
-        ("scheduling-policy",), "take it out: the engine always runs by priority, see spec.routing.priorities"
+        ("scheduli~ng-policy",), "take it out: the engine always runs by priority, see spec.routing.priorities"
     ),
+)
+SPECULATIVE_CONFIG: Final = Reserved(
+    ("specu~lative-config", "spec-me~thod", "spec-mo~del", "spec-t~okens"),
+    "spec.engine.speculative says it already; keep one of the two",
+    shorts=("sc",),
 )
 
 
@@ -67,10 +92,6 @@ def _checked(argument: str) -> str:
 
 Argument = Annotated[
     str,
-    Field(min_length=1, max_length=4096, json_schema_extra=validations(ARGUMENT_RULES)),
+    Field(min_length=1, max_length=2048, json_schema_extra=validations(ARGUMENT_RULES)),
     AfterValidator(_checked),
 ]
-
-SPECULATIVE_CONFIG: Final = Reserved(
-    ("speculative-config", "sc"), "spec.engine.speculative says it already; keep one of the two"
-)

@@ -91,7 +91,7 @@ ATOMIC_LIST: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 def matching(pattern: str, message: str) -> Rule:
     """The rule of a string that must match a pattern (RE2 and Python alike) as a whole."""
     compiled = re.compile(pattern)
-    return Rule(f"self.matches(r'{pattern}')", message, holds=lambda text: compiled.search(text) is not None)
+    return Rule(f"self.matches(r'{pattern}')", message, holds=lambda text: compiled.fullmatch(text) is not None)
 
 
 def patterned(pattern: str, *rules: Rule) -> dict[str, Any]:

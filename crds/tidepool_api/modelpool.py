@@ -40,7 +40,7 @@ NAME: Final = Rule(
     f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     f"must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a letter, since "
     "Services are named after it; choose another name",
-    holds=lambda pool: re.search(r"^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$", pool.metadata.name) is not None,
+    holds=lambda pool: re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", pool.metadata.name) is not None,
     field=".metadata.name",
 )
 OWN_ALIAS: Final = Rule(

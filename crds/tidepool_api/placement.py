@@ -27,7 +27,7 @@ MAX_COUNT: Final = 10_000
 def _is_count(value: object) -> bool:
     if isinstance(value, int):
         return 0 <= value <= MAX_COUNT
-    return isinstance(value, str) and re.search(PERCENT_PATTERN, value) is not None
+    return isinstance(value, str) and re.fullmatch(PERCENT_PATTERN, value) is not None
 
 
 SURGE: Final = Rule(
