@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -53,13 +53,14 @@ class Handler(Protocol):
         """`path` is without the query."""
 
 
+Answering = Callable[[bytes], Awaitable[Response | StreamResponse]]
+
+
 class Routes:
     """A table of (method, path) to handlers, with 404 and 405 for the rest."""
 
-    def __init__(
-        self, table: Mapping[tuple[str, str], Callable[[bytes], Awaitable[Response | StreamResponse]]]
-    ) -> None:
-        self._table = table
+    def __init__(self, table: Mapping[tuple[str, str], Answering]) -> None:
+        self.table = table
         self._paths = {path for _, path in table}
 
     async def handle(
@@ -70,7 +71,7 @@ class Routes:
         body: bytes,
     ) -> Response | StreamResponse:
         """See Handler."""
-        handler = self._table.get((method, path))
+        handler = self.table.get((method, path))
         if handler is not None:
             return await handler(body)
         if path in self._paths:
@@ -129,7 +130,10 @@ def sidecar_metrics(state: SidecarState) -> Routes:
     return Routes({("GET", "/metrics"): page})
 
 
-def load_endpoints(feed: Feed[Report], report: Callable[[], Report]) -> Routes:
+R = TypeVar("R", bound=Report)
+
+
+def load_endpoints(feed: Feed[R], report: Callable[[], R]) -> Routes:
     """The two load paths, on a sidecar's traffic port and on a gateway's control port."""
 
     async def once(_: bytes) -> Response:
@@ -142,7 +146,7 @@ def load_endpoints(feed: Feed[Report], report: Callable[[], Report]) -> Routes:
 
 
 def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float) -> Routes:
-    """Control port of a gateway, without the load paths."""
+    """Control port of a gateway."""
 
     async def health(_: bytes) -> Response:
         return text(200, "ok")
@@ -171,6 +175,7 @@ def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float) -> Routes
             ("GET", contract.PATH_READY): ready,
             ("GET", contract.PATH_DRAIN): drain,
             ("PUT", contract.PATH_FLEET): put_fleet,
+            **load_endpoints(fleet.feed, fleet.report).table,
         }
     )
 

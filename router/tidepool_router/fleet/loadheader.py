@@ -25,11 +25,13 @@ def write_load_header(report: LoadReport) -> str:
 
 
 def read_load_header(text: str, last: LoadReport | None) -> LoadReport | None:
-    """The last report with the header's figures; None when it is malformed or of a process not heard of yet."""
+    """The last report with the header's figures; None when it is old, malformed or of a process not heard of yet."""
     boot, *figures = text.split(";")
     if last is None or boot != last.boot or len(figures) < len(_FIELDS):
         return None
     try:
+        if int(figures[0]) <= last.seq:
+            return None
         values = {name: int(figure) for name, figure in zip(_FIELDS, figures, strict=False)}
     except ValueError:
         return None

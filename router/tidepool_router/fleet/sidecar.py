@@ -65,6 +65,7 @@ class SidecarState:
         self._failures = 0
         self._scraped_at = float("-inf")
         self._header_at = float("-inf")
+        self._header = ""
         self._drain: Drain | None = None
         self._loop_task: asyncio.Task[None] | None = None
         self._rates = (RateMeter(), RateMeter())
@@ -146,7 +147,7 @@ class SidecarState:
         """Requests that wait in the engine: its gauge, which may be old, within what the ledger knows."""
         return min(self.figures.waiting or 0, self.ledger.sums().unstarted)
 
-    def opened(self, entry: Entry, now: float) -> None:
+    def opened(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """Ledger's moment."""
         self.feed.touch()
 
@@ -189,12 +190,13 @@ class SidecarState:
             settings=self._digest,
         )
 
-    def load_header(self, now: float) -> str | None:
-        """x-tidepool-load for an answer; None when the last one is too fresh to be worth the bytes."""
-        if now - self._header_at < _HEADER_SPACING_SECONDS:
-            return None
-        self._header_at = now
-        return write_load_header(self.report())
+    def load_header(self) -> str:
+        """x-tidepool-load for an answer, made anew at most every 10 ms; who reads it knows it by its number."""
+        now = self._now()
+        if now - self._header_at >= _HEADER_SPACING_SECONDS:
+            self._header_at = now
+            self._header = write_load_header(self.report())
+        return self._header
 
     # Orders.
 
@@ -204,14 +206,18 @@ class SidecarState:
         self._digest = settings.digest()
         self.feed.touch()
 
-    async def drain(self) -> None:
-        """Tell everyone at once, then return when nothing runs any more or at the drain timeout."""
+    def begin_drain(self) -> Drain:
+        """Tell everyone at once; the settings of the first call hold."""
         if self._drain is None:
             timeout_seconds = duration_seconds(self.settings.drain_timeout)
             self._drain = Drain(self._now(), timeout_seconds)
             log.info("draining", extra={"timeout_seconds": timeout_seconds, "running": self.ledger.running})
             self.feed.touch()
-        await self._drain.finished(lambda: self.ledger.running, self._now)
+        return self._drain
+
+    async def drain(self) -> None:
+        """Begin to drain, and return when nothing runs any more or at the drain timeout."""
+        await self.begin_drain().finished(lambda: self.ledger.running, self._now)
 
     async def engine_page(self) -> bytes | None:
         """The engine's own metrics page for the scrape; None when it does not answer."""

@@ -19,9 +19,7 @@ class SidecarMetrics:
         self.cached_tokens = registry.counter(
             contract.METRIC_CACHED_TOKENS, "Prompt tokens of these that the engine had cached."
         ).labels()
-        self.output_tokens = registry.counter(
-            contract.METRIC_OUTPUT_TOKENS, "Output tokens as they come."
-        ).labels()
+        self.output_tokens = registry.counter(contract.METRIC_OUTPUT_TOKENS, "Output tokens.").labels()
         self.kv_tokens = registry.gauge(
             contract.METRIC_KV_TOKENS, "KV tokens that live requests hold or wait for: prompts and output so far."
         ).labels()
@@ -43,12 +41,10 @@ class SidecarMetrics:
         ).labels()
         self._estimate_error = registry.histogram(
             contract.METRIC_ESTIMATE_ERROR,
-            "Estimated prompt tokens against counted ones, by request.",
+            "Error of estimated prompt tokens, by request.",
             RATIO_BUCKETS,
         ).labels()
-        self.engine_ready = registry.gauge(
-            contract.METRIC_ENGINE_READY, "1 when the engine takes requests."
-        ).labels()
+        self.engine_ready = registry.gauge(contract.METRIC_ENGINE_READY, "1 when the pod takes requests.").labels()
         self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
         self.late_calls = registry.counter(
             "tidepool_ledger_late_calls_total", "Calls on requests that had ended; more than a few is a defect."
