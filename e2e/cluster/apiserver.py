@@ -107,12 +107,12 @@ class ControlPlane:
         )
         manager_token = secrets.token_urlsafe(24)
         users = {self.token: control.ADMIN, manager_token: control.CONTROLLER_MANAGER}
-        _write_private(plane.token_file, control.token_csv(users))
+        write_private(plane.token_file, control.token_csv(users))
         self.url = plane.url
         self.kubeconfig = plane.admin_kubeconfig
         authority = plane.certificates.authority
-        _write_private(self.kubeconfig, control.kubeconfig(plane.url, authority, self.token))
-        _write_private(
+        write_private(self.kubeconfig, control.kubeconfig(plane.url, authority, self.token))
+        write_private(
             plane.kubeconfig_of("kube-controller-manager"),
             control.kubeconfig(plane.url, authority, manager_token),
         )
@@ -153,6 +153,7 @@ class ControlPlane:
         return "\n".join(lines[-15:])
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, from the moment it exists."""
     path.touch(mode=0o600)
     path.write_text(text)

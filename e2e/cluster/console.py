@@ -1,12 +1,12 @@
 """Progress for a person: every line carries the seconds since the command began."""
 
 import collections
+import contextlib
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.errors import CommandFailed, TimedOut
@@ -20,7 +20,7 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - _STARTED:6.1f}s] {text}", file=sys.stderr, flush=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def step(label: str, detail: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Announce a step, give a sign of life while it lasts, and say how long it took."""
     began = time.monotonic()
@@ -106,17 +106,31 @@ def _follow(
             sink.close()
 
 
-def capture(command: Sequence[str], *, timeout_seconds: float = 60, stdin: str | None = None) -> str:
+def capture(
+    command: Sequence[str],
+    *,
+    timeout_seconds: float = 60,
+    stdin: str = "",
+    stdin_file: Path | None = None,
+) -> str:
     """Run a short command and return its stdout. Raises CommandFailed with its stderr."""
     try:
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout_seconds, check=False
-        )
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(stdin_file.open("rb")) if stdin_file is not None else None
+            done = subprocess.run(
+                command,
+                stdin=source,
+                input=stdin.encode() if source is None else None,
+                capture_output=True,
+                timeout=timeout_seconds,
+                check=False,
+            )
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(f"{' '.join(command)} took over {timeout_seconds:.0f} s") from error
+    out, complaint = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
     if done.returncode != 0:
-        raise CommandFailed(f"{' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+        raise CommandFailed(f"{' '.join(command)} failed: {complaint.strip() or out.strip()}")
+    return out
 
 
 def wait_until(

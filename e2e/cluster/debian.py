@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.console import run_logged
 from cluster.errors import Unsuitable
+from cluster.locks import exclusive
 from cluster.paths import cache_dir
 
 # A file of each package that proves it is installed.
@@ -23,7 +25,7 @@ NETWORK_AND_NODES: Mapping[str, str] = {
     "util-linux": "/usr/bin/nsenter",
 }
 IMAGES: Mapping[str, str] = {"buildah": "/usr/bin/buildah", "debootstrap": "/usr/sbin/debootstrap"}
-PROMETHEUS: Mapping[str, str] = {"prometheus": "/usr/bin/prometheus"}
+
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -71,3 +73,30 @@ class _NoServices:
     def __exit__(self, *_: object) -> None:
         if self._ours:
             _POLICY.unlink(missing_ok=True)
+
+
+def unpacked(package: str) -> Path:
+    """The files of a package in a folder of the cache, without installing it. Raises CommandFailed.
+
+    For programs that would bring a service or displace another package.
+    """
+    folder = cache_dir() / "packages" / package
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive(folder.parent / "lock", f"the package {package}"):
+            if not folder.exists():
+                _unpack(package, folder)
+    return folder
+
+
+def _unpack(package: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        if not list(Path("/var/lib/apt/lists").glob("*_Packages*")):
+            run_logged("apt-get update", ["apt-get", "update"], timeout_seconds=600)
+        # As root itself: apt's own user may not write into this folder.
+        download = ["apt-get", "-o", "APT::Sandbox::User=root", "download", package]
+        run_logged(f"download {package}", download, cwd=Path(scratch), timeout_seconds=600)
+        (archive,) = Path(scratch).glob("*.deb")
+        partial = Path(scratch) / "files"
+        run_logged(f"unpack {package}", ["dpkg-deb", "--extract", str(archive), str(partial)])
+        partial.rename(folder)

@@ -18,9 +18,10 @@ from cluster.errors import CommandFailed, ToolsError
 from cluster.locks import exclusive
 from cluster.paths import cache_dir
 
-# Two modules, because containerd and Kubernetes need different versions of the same libraries.
+# Apart, because they need different versions of the same libraries.
 KUBERNETES = Path(__file__).resolve().parent / "tools"
 CONTAINERD = KUBERNETES / "containerd"
+PROMETHEUS = KUBERNETES / "prometheus"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Tool:
     module: str
     stamps: tuple[str, ...] = ()
     folder: Path = KUBERNETES
+    tags: tuple[str, ...] = ()
 
 
 _KUBERNETES_STAMPS = tuple(
@@ -49,6 +51,14 @@ def _containerd(name: str) -> Tool:
     module = "github.com/containerd/containerd/v2"
     stamps = (f"{module}/version.Version={{version}}",)
     return Tool(name, f"{module}/cmd/{name}", module, stamps, CONTAINERD)
+
+
+def _prometheus(name: str) -> Tool:
+    module = "github.com/prometheus/prometheus"
+    stamps = ("github.com/prometheus/common/version.Version={prometheus}",)
+    # Of some thirty ways to discover targets this one alone; the others bring every cloud's library.
+    tags = ("remove_all_sd", "enable_kubernetes_sd")
+    return Tool(name, f"{module}/cmd/{name}", module, stamps, PROMETHEUS, tags)
 
 
 # In the order in which others want them: a bare API server and helm before the nodes.
@@ -78,6 +88,8 @@ TOOLS: tuple[Tool, ...] = (
     _containerd("containerd-shim-runc-v2"),
     _containerd("ctr"),
     Tool("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
+    _prometheus("prometheus"),
+    _prometheus("promtool"),
 )
 
 
@@ -90,7 +102,7 @@ def module_versions(go_mod: str) -> dict[str, str]:
 def ldflags(tool: Tool, versions: dict[str, str]) -> str:
     """Linker flags: no symbol table, and the version that the program reports of itself."""
     version = versions[tool.module]
-    major, minor = version.lstrip("v").split(".")[:2]
+    major, minor, patch = version.lstrip("v").split("-")[0].split(".")
     kubernetes = versions.get("k8s.io/kubernetes", "v0.0").lstrip("v").split(".")
     values = {
         "version": version,
@@ -98,6 +110,8 @@ def ldflags(tool: Tool, versions: dict[str, str]) -> str:
         "minor": minor,
         "kubernetes_major": kubernetes[0],
         "kubernetes_minor": kubernetes[1],
+        # The Go module v0.316.0 is the release 3.16.0 (Prometheus' RELEASE.md).
+        "prometheus": f"{minor[0]}.{minor[1:].lstrip('0') or '0'}.{patch}",
     }
     return " ".join(["-s", "-w", *(f"-X {stamp.format(**values)}" for stamp in tool.stamps)])
 
@@ -111,7 +125,7 @@ def cache_key(modules: Mapping[Path, tuple[str, str]], tools: Iterable[Tool] = T
     for tool in tools:
         go_mod, go_sum = modules[tool.folder]
         lines = [line for line in go_mod.splitlines() if not line.strip().startswith("//")]
-        for part in (tool.package, ldflags(tool, module_versions(go_mod)), *lines, go_sum):
+        for part in (tool.package, *tool.tags, ldflags(tool, module_versions(go_mod)), *lines, go_sum):
             digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -119,7 +133,7 @@ def cache_key(modules: Mapping[Path, tuple[str, str]], tools: Iterable[Tool] = T
 def _modules() -> dict[Path, tuple[str, str]]:
     return {
         folder: ((folder / "go.mod").read_text(), (folder / "go.sum").read_text())
-        for folder in (KUBERNETES, CONTAINERD)
+        for folder in (KUBERNETES, CONTAINERD, PROMETHEUS)
     }
 
 
@@ -172,7 +186,7 @@ def _go() -> str:
 def _build_one(go: str, tool: Tool, folder: Path, position: str) -> None:
     versions = module_versions((tool.folder / "go.mod").read_text())
     partial = folder / f".{tool.name}.{os.getpid()}"
-    command = [go, "build", "-v", "-trimpath", "-buildvcs=false"]
+    command = [go, "build", "-v", "-trimpath", "-buildvcs=false", f"-tags={','.join(tool.tags)}"]
     command += ["-ldflags", ldflags(tool, versions), "-o", str(partial), tool.package]
     label = f"build {tool.name} {versions[tool.module]} ({position})"
     try:

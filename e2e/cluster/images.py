@@ -1,0 +1,124 @@
+"""The images of the cluster: a pause program, a Debian base for engines, and the project's own."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cluster import buildah, debian, rootfs
+from cluster.console import run_logged, say
+from cluster.locks import exclusive
+from cluster.paths import REPOSITORY, cache_dir
+
+PAUSE = "localhost/tidepool-pause:1"
+ENGINE_BASE = "localhost/tidepool-engine-base:local"
+
+# What each image is made of; a change in any of them makes a new tag.
+_COMMON = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "crds/tidepool_api")
+PROJECT: Mapping[str, tuple[str, ...]] = {
+    "tidepool-router": ("router/Containerfile", "router/tidepool_router", *_COMMON),
+    "tidepool-operator": ("operator/Containerfile", "operator/tidepool_operator", *_COMMON),
+}
+
+
+def source_key(root: Path, parts: Iterable[str], base: str) -> str:
+    """A short hash of names and contents of all source files, and of the base they are built on."""
+    digest = hashlib.sha256(base.encode())
+    for path in sorted(file for part in parts for file in _files(root / part)):
+        digest.update(str(path.relative_to(root)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+
+
+def _archive(name: str) -> Path:
+    return cache_dir() / "images" / f"{name.removeprefix('localhost/').replace(':', '-')}.tar"
+
+
+def _lock() -> Path:
+    return cache_dir() / "images" / "lock"
+
+
+def base_image() -> str:
+    """The Debian base in buildah's storage; made when missing."""
+    folder = rootfs.rootfs()
+    name = f"localhost/tidepool-base:{folder.name}"
+    with exclusive(_lock(), "images"):
+        if not buildah.has_image(name):
+            tar = cache_dir() / "images" / "base.tar"
+            run_logged("pack the base system", ["tar", "--numeric-owner", "-C", str(folder), "-cf", str(tar), "."])
+            container = buildah.run("from", "scratch")
+            try:
+                buildah.run_step("unpack the base system", "add", container, str(tar), "/")
+                places = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+                buildah.run("config", f"--env=PATH={places}", "--cmd=/bin/sh", container)
+                buildah.run_step("commit the base image", "commit", "--format=oci", container, name)
+            finally:
+                buildah.run("rm", container)
+                tar.unlink(missing_ok=True)
+    return name
+
+
+def base_archive() -> tuple[str, Path]:
+    """(name, OCI archive) of the engine's base image."""
+    name = base_image()
+    archive = _archive(name)
+    with exclusive(_lock(), "images"):
+        if not archive.exists():
+            buildah.export(name, archive)
+    return name, archive
+
+
+def pause_archive() -> tuple[str, Path]:
+    """(name, OCI archive) of the program that holds a pod's namespaces: busybox's sleep."""
+    archive = _archive(PAUSE)
+    with exclusive(_lock(), "images"):
+        if not archive.exists():
+            busybox = debian.unpacked("busybox-static") / "bin" / "busybox"
+            container = buildah.run("from", "scratch")
+            try:
+                buildah.run("copy", container, str(busybox), "/busybox")
+                command = '["/busybox", "sleep", "2147483647"]'
+                buildah.run("config", f"--entrypoint={command}", "--user=65535:65535", container)
+                buildah.run("commit", "--format=oci", container, PAUSE)
+            finally:
+                buildah.run("rm", container)
+            buildah.export(PAUSE, archive)
+    return PAUSE, archive
+
+
+def project_names() -> dict[str, str]:
+    """Image name to full reference, as the sources are now: localhost/tidepool-router:HASH."""
+    base = rootfs.rootfs().name
+    return {name: f"localhost/{name}:{source_key(REPOSITORY, parts, base)}" for name, parts in PROJECT.items()}
+
+
+def project_archive(name: str) -> tuple[str, Path]:
+    """(reference, OCI archive) of one of the project's images; built when its sources changed."""
+    reference = project_names()[name]
+    archive = _archive(reference)
+    if archive.exists():
+        return reference, archive
+    base = base_image()
+    with exclusive(_lock(), "images"):
+        if not archive.exists():
+            containerfile = REPOSITORY / PROJECT[name][0]
+            buildah.build(reference, containerfile, REPOSITORY, base)
+            buildah.export(reference, archive)
+            _forget_older(name, archive)
+    return reference, archive
+
+
+def _forget_older(name: str, newest: Path) -> None:
+    """Keep the three newest archives of an image; storage keeps the layers that they share."""
+    archives = sorted(newest.parent.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for old in archives[:-3]:
+        old.unlink()
+        tag = old.stem.removeprefix(f"{name}-")
+        if buildah.has_image(f"localhost/{name}:{tag}"):
+            buildah.run("rmi", f"localhost/{name}:{tag}")
+        say(f"forgot the older image {name}:{tag}")
