@@ -9,14 +9,31 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 from tidepool_api import contract
-from tidepool_router.control import Handler, Response, StreamResponse
+from tidepool_router.control import (
+    Handler,
+    Response,
+    StreamResponse,
+    gateway_control,
+    gateway_metrics,
+    load_endpoints,
+    sidecar_control,
+    sidecar_metrics,
+)
+from tidepool_router.fleet.document import FleetDocument
+from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.filewatch import FleetFile
+from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.fleet.sidecar import SidecarState
+from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.handled import HandlerApplication
 from tidepool_router.proxy.server import Application, Server
 from tidepool_router.proxy.services import Services
-from tidepool_router.settings import Options
+from tidepool_router.proxy.sidecar import Sidecar
+from tidepool_router.settings import Options, read_sidecar_settings
 
 _log: Final = logging.getLogger("tidepool.router")
 
@@ -100,36 +117,70 @@ async def run(options: Options) -> None:
 
 
 async def _drain(traffic: Server, seconds: float, signals: "asyncio.Queue[int]") -> None:
-    _log.info("draining", extra={"connections": len(traffic.connections), "at_most_seconds": seconds})
+    _log.info("draining", extra={"requests": traffic.requests, "at_most_seconds": seconds})
     traffic.stop_listening()
     traffic.begin_drain()
-    emptied = asyncio.ensure_future(traffic.wait_empty(seconds))
+    idle = asyncio.ensure_future(traffic.wait_idle())
     again = asyncio.ensure_future(signals.get())
-    await asyncio.wait((emptied, again), return_when=asyncio.FIRST_COMPLETED)
-    for waiter in (emptied, again):
+    await asyncio.wait((idle, again), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in (idle, again):
         waiter.cancel()
-    await asyncio.gather(emptied, again, return_exceptions=True)
-    if traffic.connections:
-        _log.warning("ending with connections open", extra={"connections": len(traffic.connections)})
+    await asyncio.gather(idle, again, return_exceptions=True)
+    if traffic.requests:
+        _log.warning("ending with requests under way, which are cut", extra={"requests": traffic.requests})
+
+
+class _Both:
+    """Handlers of one port: the load paths, and the rest."""
+
+    def __init__(self, loads: Handler, rest: Handler) -> None:
+        self._loads = loads
+        self._rest = rest
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """Handler."""
+        handler = self._loads if path in (contract.PATH_LOAD, contract.PATH_LOAD_STREAM) else self._rest
+        return await handler.handle(method, path, headers, body)
 
 
 async def _role(options: Options, services: Services, stack: AsyncExitStack) -> Role:
-    boot = secrets.token_hex(4)
-    if options.role == "gateway":
-        return await _gateway(options, services, stack, boot)
-    return await _sidecar(options, services, stack, boot)
+    start = _gateway if options.role == "gateway" else _sidecar
+    return await start(options, services, stack)
 
 
-async def _gateway(options: Options, services: Services, stack: AsyncExitStack, boot: str) -> Role:
-    from tidepool_router.fleet.gateway import GatewayFleet
-    from tidepool_router.fleet.filewatch import FleetFile
-    from tidepool_router.proxy.gateway import Gateway
-
-    fleet = GatewayFleet(name=options.pod, boot=boot)
+async def _gateway(options: Options, services: Services, stack: AsyncExitStack) -> Role:
+    fleet = GatewayFleet(name=options.pod, boot=secrets.token_hex(4))
     await fleet.start()
     stack.push_async_callback(fleet.close)
-    raise NotImplementedError
+    if options.fleet_file is not None:
+        await _follow_file(options.fleet_file, fleet, services, wait=options.wait_for_file)
+    loads = load_endpoints(fleet.feed, fleet.report)
+    control = gateway_control(fleet, options.drain_seconds)
+    application = Gateway(services, fleet, version("tidepool"))
+    return Role(application, gateway_metrics(fleet), _Both(loads, control))
 
 
-async def _sidecar(options: Options, services: Services, stack: AsyncExitStack, boot: str) -> Role:
-    raise NotImplementedError
+async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, wait: bool) -> None:
+    def apply(document: FleetDocument) -> None:
+        for warning in document.warnings:
+            _log.warning("fleet", extra={"reason": warning})
+        if not fleet.apply(document.fleet):
+            _log.warning("the fleet file is older than the fleet in force and was not applied")
+
+    file = FleetFile(path, apply)
+    if not wait or await asyncio.to_thread(path.exists):
+        await file.load()
+    services.spawn(file.run())
+
+
+async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) -> Role:
+    engine = Endpoint.at(options.engine_host, options.engine_port)
+    state = SidecarState(engine, read_sidecar_settings(options), pod=options.pod, boot=secrets.token_hex(4))
+    await state.start()
+    stack.push_async_callback(state.close)
+    pool = services.pools.at(engine.host, engine.port, forever=True)
+    loads = load_endpoints(state.feed, state.report)
+    application = Sidecar(services, state, pool, loads)
+    return Role(application, sidecar_metrics(state), sidecar_control(state))

@@ -6,7 +6,11 @@ import sys
 import time
 from typing import Final
 
-_STANDARD: Final = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "asctime", "taskName"}
+_STANDARD: Final = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {
+    "message",
+    "asctime",
+    "taskName",
+}
 
 
 class JsonLines(logging.Formatter):
@@ -28,7 +32,6 @@ class JsonLines(logging.Formatter):
 
 def configure(level: str) -> None:
     """Send all logs of the process to standard error."""
-
 
     formatter = JsonLines()
     formatter.converter = time.gmtime

@@ -1,4 +1,4 @@
-"""Flags, environment and files, read into plain options; what is wrong is said with the flag or field and a remedy."""
+"""Flags, environment and files, read into plain options; what is wrong is named, with a remedy."""
 
 import argparse
 import dataclasses
@@ -130,7 +130,9 @@ def parse_document(text: str, kind: type[_Document], source: str) -> _Document:
     try:
         return kind.model_validate({} if content is None else content)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'document'}: {fault['msg']}" for fault in error.errors())
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'document'}: {fault['msg']}" for fault in error.errors()
+        )
         raise SettingsError(f"{source} cannot be used: {faults}") from error
 
 
@@ -151,7 +153,9 @@ def _parser() -> argparse.ArgumentParser:
     sidecar.add_argument("--model", help="what the engine must serve to be ready")
     sidecar.add_argument("--peers", metavar="URL", help="the pool's other sidecars, like dns+http://host:8080")
     gateway = roles.add_parser("gateway", help="the front door to all pools")
-    gateway.add_argument("--fleet", type=Path, metavar="FILE", help="pools and their endpoints; reloaded on change")
+    gateway.add_argument(
+        "--fleet", type=Path, metavar="FILE", help="pools and their endpoints; reloaded on change"
+    )
     for role in (sidecar, gateway):
         _add_common(role)
     return parser
@@ -168,7 +172,9 @@ def _add_common(role: argparse.ArgumentParser) -> None:
     limits = role.add_argument_group("limits")
     for field in dataclasses.fields(Limits):
         flag = "--" + field.name.replace("_", "-")
-        limits.add_argument(flag, type=_LIMIT_FIELDS[field.name], default=field.default, help="(default %(default)s)")
+        limits.add_argument(
+            flag, type=_LIMIT_FIELDS[field.name], default=field.default, help="(default %(default)s)"
+        )
 
 
 def environment() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""The data path: sockets in, sockets out. No decision is made here: it asks the ledger, the pickers and the queue."""
+"""The data path: sockets in, sockets out. No decision may enter: ledger, pickers and queue are asked for it."""

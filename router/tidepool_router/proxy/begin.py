@@ -6,7 +6,7 @@ from tidepool_router.facts import RequestFacts
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.wire.body import inspect
 from tidepool_router.wire.errors import REASONS
-from tidepool_router.wire.messages import Request, SESSION
+from tidepool_router.wire.messages import SESSION, Request
 from tidepool_router.wire.paths import Kind, Route, path_of
 
 

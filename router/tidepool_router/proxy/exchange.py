@@ -9,10 +9,11 @@ The head of a stream is kept until its first event: until then an engine that di
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
-from tidepool_router.errors import Refusal, Refused, UpstreamError
+from tidepool_router.errors import Refusal, UpstreamError
 from tidepool_router.facts import Api
 from tidepool_router.ledger import Entry, Outcome
 from tidepool_router.proxy.server import ServerConnection
@@ -36,6 +37,7 @@ _STATUS_LINES: Final = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, r
 class Exchange(ABC):
     """What both roles share. A subclass finds the pod, opens the books and closes them."""
 
+    holds_drain = True
     first_byte_seconds: float | None = None  # None: the limit for inference
 
     def __init__(self, services: Services, request: Request, client: ServerConnection, api: Api) -> None:
@@ -90,7 +92,7 @@ class Exchange(ABC):
         else:
             self._start(upstream)
 
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._deadline = None
         self._task = self._services.spawn(work)
 

@@ -91,7 +91,13 @@ class Gateway:
     def _models(self, request: Request) -> Response:
         del request
         cards = [
-            {"id": card.id, "object": "model", "created": int(card.created), "owned_by": "tidepool", "pool": card.pool}
+            {
+                "id": card.id,
+                "object": "model",
+                "created": int(card.created),
+                "owned_by": "tidepool",
+                "pool": card.pool,
+            }
             for card in self.fleet.models()
         ]
         return Response(200, msgspec.json.encode({"object": "list", "data": cards}), JSON)
@@ -100,7 +106,7 @@ class Gateway:
 class GatewayExchange(Exchange):
     """One request at the gateway."""
 
-    def __init__(  # noqa: PLR0913 (made in one place)
+    def __init__(
         self,
         services: Services,
         request: Request,
@@ -200,5 +206,3 @@ class GatewayExchange(Exchange):
             reservation.close(outcome, now)
         metrics.requests(pool.name, status, outcome.value).inc()
         metrics.duration_seconds(pool.name).observe(now - self._started_at)
-
-

@@ -1,4 +1,4 @@
-"""Requests that the router answers itself, by an async handler: control, metrics, load reports, lists of models."""
+"""Requests that the router answers itself, by an async handler: control, metrics, load reports."""
 
 import asyncio
 import logging
@@ -32,14 +32,14 @@ class HandlerApplication:
 class Handled:
     """One request that a handler answers in a task; the task ends when the client goes."""
 
-    def __init__(
-        self, services: Services, handler: Handler, request: Request, client: ServerConnection
-    ) -> None:
+    def __init__(self, services: Services, handler: Handler, request: Request, client: ServerConnection) -> None:
         self._request = request
         self._client = client
         self._writable = asyncio.Event()
         self._writable.set()
         self._task = services.spawn(self._run(handler))
+
+    holds_drain = False
 
     def client_gone(self) -> None:
         """ActiveExchange."""

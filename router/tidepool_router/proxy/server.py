@@ -19,10 +19,15 @@ from tidepool_router.wire.messages import Request, RequestReader
 _log: Final = logging.getLogger("tidepool.router")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HELD_LIMIT_BYTES: Final = 65_536
+_LOOK_SECONDS: Final = 0.05
 
 
 class ActiveExchange(Protocol):
     """One request that is being answered."""
+
+    @property
+    def holds_drain(self) -> bool:
+        """Whether a drain waits for its end; streams of load reports have none."""
 
     def client_gone(self) -> None:
         """The client left: stop upstream, close the books, write nothing more."""
@@ -151,6 +156,11 @@ class ServerConnection(asyncio.Protocol):
         """Whether a request is being answered or has begun to arrive."""
         reader = self._reader
         return self._exchange is not None or reader.reading_head or reader.reading_body or self._writing_paused
+
+    @property
+    def holds_drain(self) -> bool:
+        """Whether a request of a client is under way."""
+        return self.active and (self._exchange is None or self._exchange.holds_drain)
 
     def check(self, now: float) -> None:
         """Deadlines: the exchange's own while one is active, else the client's."""
@@ -303,8 +313,17 @@ class Server:
             self._listener.close()
             self._listener = None
 
-    async def wait_empty(self, timeout_seconds: float) -> bool:
-        """Whether all connections ended within the time."""
+    @property
+    def requests(self) -> int:
+        """Clients' requests that are under way."""
+        return sum(connection.holds_drain for connection in self.connections)
+
+    async def wait_idle(self) -> None:
+        """Return when no client's request is under way; a look at all connections every now and then."""
+        while self.requests:  # noqa: ASYNC110 (an event would cost each request more than this costs a drain)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _wait_empty(self, timeout_seconds: float) -> bool:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._emptied.wait()
@@ -317,7 +336,7 @@ class Server:
         self.stop_listening()
         for connection in list(self.connections):
             connection.transport.abort()
-        await self.wait_empty(5.0)
+        await self._wait_empty(5.0)
         if self._sweeper is not None:
             self._sweeper.cancel()
 

@@ -1,5 +1,6 @@
-"""The sidecar's exchanges: everything goes to one engine, and each request is in the ledger for as long as it lives."""
+"""The sidecar's exchanges: all goes to one engine, and each request is in the ledger for as long as it lives."""
 
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +9,7 @@ from tidepool_router.control import Handler
 from tidepool_router.errors import UpstreamError
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.sidecar import SidecarState
-from tidepool_router.ledger import Outcome
+from tidepool_router.ledger import Entry, Outcome
 from tidepool_router.proxy.begin import facts_of, refuse_path
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
@@ -27,13 +28,11 @@ _ASKS_USAGE: Final = frozenset((Api.CHAT, Api.COMPLETIONS))
 class Sidecar:
     """Application of the sidecar's traffic port; `loads` answers the load paths."""
 
-    def __init__(
-        self, services: Services, state: SidecarState, engine: ConnectionPool, loads: Handler, pod: str
-    ) -> None:
+    def __init__(self, services: Services, state: SidecarState, engine: ConnectionPool, loads: Handler) -> None:
         self.services = services
         self.state = state
         self.engine = engine
-        self.pod_line = b"x-tidepool-pod: %b\r\n" % pod.encode("latin-1", "replace")
+        self.pod_line = b"x-tidepool-pod: %b\r\n" % state.pod.encode("latin-1", "replace")
         self._loads = loads
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
@@ -53,14 +52,17 @@ class Sidecar:
     def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
         self.services.check_room(len(request.body))
         facts = facts_of(request, route)
-        settings = self.state.settings
+        state = self.state
+        settings = state.settings
         if facts.model in settings.aliases and settings.model is not None:
             content_type = request.special.get(b"content-type", b"")
             request.body = rename_model(request.body, settings.model, content_type)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
         if asks:
             request.body = ask_usage(request.body)
-        exchange = SidecarExchange(self, request, connection, facts, drop_usage=asks)
+        now = monotonic()
+        entry = state.open(facts, now)  # from here on the exchange owes its close
+        exchange = SidecarExchange(self, request, connection, facts, entry, drop_usage=asks)
         exchange.start()
         return exchange
 
@@ -69,18 +71,24 @@ class SidecarExchange(Exchange):
     """One inference request at the sidecar."""
 
     def __init__(
-        self, sidecar: Sidecar, request: Request, client: ServerConnection, facts: RequestFacts, *, drop_usage: bool
+        self,
+        sidecar: Sidecar,
+        request: Request,
+        client: ServerConnection,
+        facts: RequestFacts,
+        entry: Entry,
+        *,
+        drop_usage: bool,
     ) -> None:
         super().__init__(sidecar.services, request, client, facts.api)
         self._sidecar = sidecar
         self._facts = facts
+        self._entry = entry
         self._choices = facts.choices
         self._drop_usage = drop_usage
 
     def start(self) -> None:
-        """Open the books and send."""
-        state = self._sidecar.state
-        self._entry = state.ledger.open(state.estimator.estimate(self._facts), self._started_at)
+        """Send."""
         self._send(self._sidecar.engine)
 
     def _head_lines(self) -> list[bytes]:
@@ -88,7 +96,11 @@ class SidecarExchange(Exchange):
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         del answer
-        return self._sidecar.pod_line + b"x-tidepool-load: %b\r\n" % self._sidecar.state.load_header().encode("latin-1")
+        sidecar = self._sidecar
+        load = sidecar.state.load_header()
+        return (
+            sidecar.pod_line if load is None else b"%bx-tidepool-load: %b\r\n" % (sidecar.pod_line, load.encode())
+        )
 
     def _try_elsewhere(self, error: UpstreamError) -> bool:
         del error

@@ -107,12 +107,13 @@ class ConnectionPool:
         self.limits = limits
         self.open: set[UpstreamConnection] = set()
         self.idle: deque[UpstreamConnection] = deque()
+        self.forever = False
         self._connecting = 0
 
     @property
     def unused(self) -> bool:
-        """Whether it has neither connections nor any on their way."""
-        return not self.open and not self._connecting
+        """Whether it has neither connections nor any on their way, and nobody keeps it."""
+        return not self.open and not self._connecting and not self.forever
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection that is fit for use."""
@@ -181,11 +182,12 @@ class ConnectionPools:
         """Trim from now on."""
         self._trim()
 
-    def at(self, host: str, port: int) -> ConnectionPool:
-        """The endpoint's pool."""
+    def at(self, host: str, port: int, *, forever: bool = False) -> ConnectionPool:
+        """The endpoint's pool; `forever` when the caller keeps it."""
         pool = self._pools.get((host, port))
         if pool is None:
             pool = self._pools[host, port] = ConnectionPool(host, port, self._limits)
+        pool.forever = pool.forever or forever
         return pool
 
     @property
@@ -200,8 +202,7 @@ class ConnectionPools:
         for pool in self._pools.values():
             for connection in list(pool.open):
                 connection.transport.abort()
-        while self.open_connections:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the sockets are closed in the loop's next round
 
     def _trim(self) -> None:
         now = monotonic()

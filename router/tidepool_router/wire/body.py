@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from tidepool_router.facts import Api, RequestFacts
 
 # Walks one JSON value from an index and says where it ends, at C speed. Bodies are decoded as latin-1 for it, so
 # that an index into the text is an index into the bytes; JSON's own characters are ASCII, so nothing is confused.
-_scan_value: Final = json.JSONDecoder().scan_once
+_scan_value: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ASKED: Final = b'"stream_options":{"include_usage":true}'
 _PART_MODEL: Final = re.compile(rb'name="?model"?\s*(?:\r\n[^\r\n]+)*\r\n\r\n([^\r\n]*)\r\n', re.IGNORECASE)
@@ -120,7 +121,8 @@ def _ask_usage_slowly(body: bytes) -> bytes:
 
 
 def _spliced(body: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     for start, end, new in changes:
         parts += (body[at:start], new)
         at = end
@@ -176,10 +178,14 @@ def _read_leniently(body: bytes) -> _Body:
         raise _bad_request(f"the body is not valid JSON: {reason}") from error
     if not isinstance(document, dict):
         raise _bad_request("the body must be a JSON object")
-    fields = _Body(**{name: document.get(name) for name in ("model", "stream", "stream_options", "n")})
-    fields.max_tokens = document.get("max_tokens")
-    fields.messages = msgspec.Raw(body)
-    return fields
+    return _Body(
+        model=document.get("model"),
+        stream=document.get("stream"),
+        stream_options=document.get("stream_options"),
+        max_tokens=document.get("max_tokens"),
+        n=document.get("n"),
+        messages=msgspec.Raw(body),
+    )
 
 
 def _cap(fields: _Body) -> int | None:

@@ -255,7 +255,7 @@ class AnswerReader:
         self._head_limit = head_limit
         self._quiet = 0
         self._informational = False
-        self._no_body = False
+        self.no_body = False
         self.reset(no_body=False)
 
     def reset(self, *, no_body: bool) -> None:
@@ -267,7 +267,7 @@ class AnswerReader:
         self.head_ready = False
         self.complete = False
         self.reusable = True
-        self._no_body = no_body
+        self.no_body = no_body
 
     @property
     def began(self) -> bool:
@@ -286,7 +286,7 @@ class AnswerReader:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not (self._no_body and self.complete):
+            if not (self.no_body and self.complete):
                 raise ValueError(f"not an HTTP answer: {error}") from error
         if self._quiet > self._head_limit:
             raise ValueError(f"a head of more than {self._head_limit} bytes")
@@ -317,7 +317,7 @@ class AnswerReader:
         connection = self.special.get(b"connection")
         if connection is not None:
             self.lines = without_named(self.lines, connection)
-        if self._no_body:
+        if self.no_body:
             self.complete = True
             self.reusable = False
 

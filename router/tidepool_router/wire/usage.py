@@ -60,9 +60,7 @@ def of_event(data: bytes) -> tuple[Usage | None, bool]:
 
 def of_answer(tail: bytes) -> Usage | None:
     """Usage in a whole JSON answer, or in the last part of one; None when it is not there."""
-    found = None
-    for found in _USAGE_OBJECT.finditer(tail, max(0, tail.rfind(b'"usage"'))):
-        pass
+    found = _USAGE_OBJECT.search(tail, max(0, tail.rfind(b'"usage"')))
     if found is None:
         return None
     try:
