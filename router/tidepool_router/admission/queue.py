@@ -117,13 +117,14 @@ class Queue:
             heapq.heapify(self._heap)
         return True
 
+    @property
+    def kept(self) -> int:
+        """Tickets in memory, those that left and are not yet dropped among them."""
+        return len(self._heap)
+
     def oldest_offered_at(self) -> float | None:
         """When the ticket that waits longest was offered; None with none waiting. O(n), for reports."""
         return min((t.offered_at for _, _, t in self._heap if t.waiting), default=None)
-
-    def next_deadline(self) -> float | None:
-        """Earliest deadline among the waiting; None with none waiting. O(n)."""
-        return min((t.deadline for _, _, t in self._heap if t.waiting), default=None)
 
     def _leave(self, ticket: Ticket) -> None:
         ticket.waiting = False

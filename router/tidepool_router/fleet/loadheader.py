@@ -25,7 +25,7 @@ def write_load_header(report: LoadReport) -> str:
 
 
 def read_load_header(text: str, last: LoadReport | None) -> LoadReport | None:
-    """The last report with the header's figures; None when it is old, malformed or of a process not heard of yet."""
+    """The last report with newer figures; None when they are old, malformed or of a process not heard of yet."""
     boot, *figures = text.split(";")
     if last is None or boot != last.boot or len(figures) < len(_FIELDS):
         return None

@@ -10,28 +10,37 @@ REASON = "least-load"
 
 
 class LeastLoad:
-    """Starts the scan one further each time, so that equal pods take turns and no first one is preferred."""
+    """Pods that are equally good take turns, wherever they stand among the others."""
 
     def __init__(self) -> None:
-        self._start = 0
+        self._turn = 0
 
     def pick(self, candidates: Sequence[Candidate], request: Estimate, facts: RequestFacts) -> Pick:  # noqa: ARG002
         """Compares (tokens, requests); see Picker."""
-        count = len(candidates)
-        start = self._start % count
-        self._start = start + 1
-        best = start
-        best_tokens = candidates[start].load_tokens
-        best_requests = candidates[start].load_requests
-        for step in range(1, count):
-            index = start + step
-            if index >= count:
-                index -= count
-            candidate = candidates[index]
+        best, ties = 0, 0
+        best_tokens = best_requests = -1
+        for index, candidate in enumerate(candidates):
             tokens = candidate.load_tokens
-            if tokens > best_tokens:
+            if ties and tokens > best_tokens:
                 continue
-            if tokens == best_tokens and candidate.load_requests >= best_requests:
-                continue
-            best, best_tokens, best_requests = index, tokens, candidate.load_requests
+            requests = candidate.load_requests
+            if not ties or tokens < best_tokens or requests < best_requests:
+                best, best_tokens, best_requests, ties = index, tokens, requests, 1
+            elif requests == best_requests:
+                ties += 1
+        if ties > 1:
+            self._turn += 1
+            best = _nth_like(candidates, best, self._turn % ties)
         return Pick(best, REASON)
+
+
+def _nth_like(candidates: Sequence[Candidate], first: int, skip: int) -> int:
+    """Index of the pod that equals the first one, `skip` such pods further."""
+    like = candidates[first]
+    for index in range(first, len(candidates)):
+        candidate = candidates[index]
+        if candidate.load_tokens == like.load_tokens and candidate.load_requests == like.load_requests:
+            if skip == 0:
+                return index
+            skip -= 1
+    return first
