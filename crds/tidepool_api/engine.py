@@ -17,6 +17,7 @@ from tidepool_api.kube import (
     map_list,
     matching,
     patterned,
+    unique,
 )
 from tidepool_api.units import Fraction
 
@@ -144,7 +145,7 @@ class Model(Ruled):
     name: ServedName | None = Field(
         default=None, description="What clients call the model. Absent: the name of the ModelPool."
     )
-    aliases: tuple[ServedName, ...] = Field(
+    aliases: Annotated[tuple[ServedName, ...], unique()] = Field(
         default=(),
         max_length=32,
         description="Further names that clients may use.",
@@ -157,7 +158,7 @@ class Model(Ruled):
     auth_secret_ref: SecretKey | None = Field(
         default=None, description="Token for a gated hf:// model, given to the engine as HF_TOKEN."
     )
-    adapters: tuple[Adapter, ...] = Field(
+    adapters: Annotated[tuple[Adapter, ...], unique("name")] = Field(
         default=(),
         max_length=64,
         description="LoRA adapters served beside the model.",
@@ -261,7 +262,7 @@ class Engine(Ruled):
         description="Further arguments of vLLM, after all others. An argument that a field stands for is refused.",
         json_schema_extra=ATOMIC_LIST,
     )
-    env: tuple[EnvVar, ...] = Field(
+    env: Annotated[tuple[EnvVar, ...], unique("name")] = Field(
         default=(),
         max_length=128,
         description="Environment variables of the engine.",

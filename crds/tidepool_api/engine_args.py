@@ -56,7 +56,7 @@ RESERVED: Final = (
         "set spec.parallelism.hosts instead",
         shorts=("[nr].*",),
     ),
-    Reserved(("ho~st", "por~t", "ud~s", "ro~ot-path", "ssl-[-_a-z]+", "grpc", "hea~dless"), _ROUTER),
+    Reserved(("ho~st", "por~t", "ud~s", "ro~ot-path", "ssl-.+", "grpc", "hea~dless"), _ROUTER),
     Reserved(("api-k~ey",), f"{_ROUTER}, and keys are checked at the gateway"),
     Reserved(("config",), "write its settings into the fields of the spec and into spec.engine.args"),
     Reserved(("api-s~erver-count",), "take it out: one server keeps the engine's figures", shorts=("asc",)),

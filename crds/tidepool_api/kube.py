@@ -84,6 +84,24 @@ def map_list(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
+def unique(key: str = "") -> AfterValidator:
+    """Refuses a list that has two entries of the same value, or of the same `key` attribute.
+
+    The API server does so by the list's type; this is for whoever reads a spec elsewhere.
+    """
+
+    def check(entries: tuple[T, ...]) -> tuple[T, ...]:
+        values = [getattr(entry, key) if key else entry for entry in entries]
+        twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
+        if twice is not None:
+            raise PydanticCustomError(
+                RULE_BROKEN, "{message}", {"message": f"has {twice!r} twice; take one out", "field": ""}
+            )
+        return entries
+
+    return AfterValidator(check)
+
+
 SET_LIST: Final[dict[str, Any]] = {"x-kubernetes-list-type": "set"}
 ATOMIC_LIST: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 

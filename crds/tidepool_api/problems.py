@@ -8,8 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tidepool_api.kube import RULE_BROKEN
-from tidepool_api.metadata import Metadata
-from tidepool_api.modelpool import OWN_ALIAS, ModelPool, ModelPoolSpec
+from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 from tidepool_api.workflow import AgentWorkflowSpec
 
@@ -52,17 +51,18 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def problems(spec: Mapping[str, Any], name: str = "") -> list[Problem]:
-    """What is wrong with the spec of a ModelPool called `name`; empty when it can be served.
+    """What is wrong with the spec of a ModelPool; an empty list when it can be served. `name` is judged where given.
 
     Fields that no part serves yet are problems too; unknown fields are not, see `unknown_fields`.
     """
     found = [Problem(f"spec.{entry.path}", entry.message) for entry in MODELPOOL_NOT_YET if entry.used_in(spec)]
     try:
-        parsed = ModelPoolSpec.model_validate(spec)
+        if name:
+            ModelPool.model_validate({"metadata": {"name": name}, "spec": spec})
+        else:
+            ModelPoolSpec.model_validate(spec)
     except ValidationError as error:
-        return [*found, *of_error("spec", error)]
-    if name and not OWN_ALIAS.holds(ModelPool.model_construct(metadata=Metadata(name=name), spec=parsed)):
-        found.append(Problem("spec.model.aliases", OWN_ALIAS.message))
+        found += of_error("" if name else "spec", error)
     return found
 
 
@@ -89,13 +89,14 @@ def _problem(root: str, error: ErrorDetails) -> Problem:
     context = error.get("ctx", {})
     field = _path(root, error["loc"])
     if error["type"] == RULE_BROKEN:
-        return Problem(field + context["field"], context["message"])
+        return Problem((field + context["field"]).removeprefix("."), context["message"])
     words = _WORDS.get(error["type"])
     return Problem(field, words.format(**context) if words else error["msg"])
 
 
 def _path(root: str, parts: Sequence[int | str]) -> str:
-    return root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    path = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return path.removeprefix(".")
 
 
 def _unknown(annotation: object, value: object, path: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from tidepool_api.hardware import Accelerator, Parallelism
-from tidepool_api.kube import ATOMIC_LIST, Document, LabelName, Rule, Ruled, map_list
+from tidepool_api.kube import ATOMIC_LIST, Document, LabelName, Rule, Ruled, map_list, unique
 from tidepool_api.units import Duration, DurationUpToHour, DurationUpToWeek, Fraction, Quantity
 
 MAX_REPLICAS: Final = 10_000
@@ -159,7 +159,7 @@ class Scaling(Ruled):
     idle_after: DurationUpToWeek = Field(
         default="10m", description="With minReplicas 0: go to zero after so long without a request."
     )
-    variants: tuple[Variant, ...] = Field(
+    variants: Annotated[tuple[Variant, ...], unique("name")] = Field(
         default=(),
         max_length=16,
         description="The same pool on other accelerators; the cheapest mix that holds the targets runs.",

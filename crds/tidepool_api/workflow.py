@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from tidepool_api.contract import API_VERSION
-from tidepool_api.kube import Document, FreeObject, ShortText, map_list
+from tidepool_api.kube import Document, FreeObject, ShortText, map_list, unique
 from tidepool_api.metadata import Metadata
 from tidepool_api.status import Condition, Count
 from tidepool_api.units import DurationUpToDay
@@ -47,7 +47,7 @@ class AgentWorkflowSpec(Document):
     on_exit: StepName | None = Field(
         default=None, description="Step that runs last, whatever happened, on a budget of its own."
     )
-    steps: tuple[Step, ...] = Field(
+    steps: Annotated[tuple[Step, ...], unique("name")] = Field(
         min_length=1,
         max_length=64,
         description="The steps. Their order does not matter; depends says what waits for what.",

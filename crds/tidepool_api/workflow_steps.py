@@ -17,6 +17,7 @@ from tidepool_api.kube import (
     map_list,
     matching,
     patterned,
+    unique,
 )
 from tidepool_api.units import DurationUpToDay, DurationUpToHour
 
@@ -77,6 +78,7 @@ class ChatMessage(Document):
 Pools = Annotated[
     tuple[PoolChoice, ...],
     Field(min_length=1, max_length=16, json_schema_extra=map_list("name")),
+    unique("name"),
 ]
 Messages = Annotated[tuple[ChatMessage, ...], Field(max_length=64, json_schema_extra=ATOMIC_LIST)]
 
@@ -133,7 +135,7 @@ class Choose(Document):
     messages: Messages = Field(
         default=(), description="What is asked. Empty: the messages that the workflow was called with."
     )
-    among: tuple[StepName, ...] = Field(
+    among: Annotated[tuple[StepName, ...], unique()] = Field(
         min_length=1,
         max_length=32,
         description="Steps that may be picked, once a turn; they run only when picked.",

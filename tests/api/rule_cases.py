@@ -1,0 +1,325 @@
+"""One accepted and one refused object for every rule of the generated CRDs.
+
+`rules()` lists the rules of the CRDs; `case_of` finds the case of one, by its place and message. A rule without a
+case raises NoCase, so no rule can be added untested.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from api.specs import FULL_POOL, FULL_WORKFLOW, NOT_YET_POOL, Json, changed
+from tidepool_api.crd import AGENTWORKFLOW, RESOURCES
+from tidepool_api.kube import VALIDATIONS
+from tidepool_api.not_yet import MODELPOOL_NOT_YET
+
+
+class NoCase(Exception):
+    """A rule of a CRD that nothing here tries."""
+
+
+@dataclass(frozen=True)
+class CrdRule:
+    """A rule as the CRD has it: the kind, the path of its schema node ([] for items), its message."""
+
+    kind: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Objects that the rule accepts and refuses, and what a user reads: the field, then the words."""
+
+    accepted: Json
+    refused: Json
+    field: str
+    words: str
+    # The accepted object still holds what no part serves yet, so only this rule lets it pass.
+    accepted_whole: bool = True
+
+
+@dataclass(frozen=True)
+class Change:
+    """Values put into the full object of the kind; `field` is to blame for those refused."""
+
+    good: Json
+    bad: Json
+    field: str
+    words: str = ""
+
+
+def rules() -> list[CrdRule]:
+    """Every rule of every CRD."""
+    found = []
+    for resource in RESOURCES:
+        schema = resource.crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        found += [CrdRule(resource.kind, path, message) for path, message in _walk(schema, "")]
+    return found
+
+
+def _walk(node: Json, path: str) -> Iterator[tuple[str, str]]:
+    for rule in node.get(VALIDATIONS, []):
+        yield path, rule["message"]
+    for name, inner in node.get("properties", {}).items():
+        yield from _walk(inner, f"{path}.{name}".removeprefix("."))
+    for word, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(node.get(word), dict):
+            yield from _walk(node[word], path + mark)
+
+
+# By the start of the message: a value that is accepted and one that is refused, wherever the rule stands.
+VALUES: dict[str, tuple[Any, Any]] = {
+    "is not a duration": ("1m30s", "10 seconds"),
+    "is longer than 1h;": ("60m", "1h1s"),
+    "is longer than 24h;": ("24h", "99999999999999h"),
+    "is longer than 168h;": ("168h", "169h"),
+    "is not a quantity": ("1.5Gi", "64MB"),
+    "is not above 0 and up to 1": ("1", "1.01"),
+    "is not the name of an object": ("my-secret.v2", "My_Secret"),
+    "is not a name;": ("small-1", "Small"),
+    "is not a model's name": ("org/model:8b", "my model"),
+    "is not a model address": ("hf://acme/llama", "meta-llama/Llama-3.1-8B"),
+    "is not a revision": ("refs/pr/1", "main branch"),
+    "is not an image": ("registry.local:5000/vllm@sha256:abc", "vllm openai"),
+    "is not a word": ("compressed-tensors", "awq, gptq"),
+    "is not the name of an environment variable": ("_HTTP_PROXY2", "HTTP-PROXY"),
+    "is not the resource of a device": ("amd.com/gpu", "gpu"),
+    "is not Auto, a number or a percentage": ("Auto", "fast"),
+    "is not a number or a percentage": ("100%", "Auto"),
+    "is not a step's name": ("step_2", "Step-2"),
+}
+
+POOL: dict[tuple[str, str], Change] = {
+    ("", "must be at most 50 lower case"): Change(
+        {"metadata.name": "a" * 50}, {"metadata.name": "a" * 51}, "metadata.name"
+    ),
+    ("", "repeats metadata.name"): Change(
+        {"spec.model": {"uri": "hf://a/b", "aliases": ["other"]}},
+        {"spec.model": {"uri": "hf://a/b", "aliases": ["llama-8b"]}},
+        "spec.model.aliases",
+    ),
+    ("spec", "does not fit the accelerators"): Change(
+        {"spec.parallelism": {"tensor": 2}},
+        {"spec.parallelism": {"tensor": 4}},
+        "spec.parallelism",
+        "tensor 4 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+    ),
+    ("spec.model", "only hf:// models have revisions"): Change(
+        {"spec.model": {"uri": "hf://a/b", "revision": "main"}},
+        {"spec.model": {"uri": "pvc://models/b", "revision": "main"}},
+        "spec.model.revision",
+    ),
+    ("spec.model", "only hf:// models take a token"): Change(
+        {"spec.model": {"uri": "hf://a/b", "authSecretRef": {"name": "hf"}}},
+        {"spec.model": {"uri": "file:///models/b", "authSecretRef": {"name": "hf"}}},
+        "spec.model.authSecretRef",
+    ),
+    ("spec.model", "repeats model.name"): Change(
+        {"spec.model": {"uri": "hf://a/b", "name": "b", "aliases": ["c"]}},
+        {"spec.model": {"uri": "hf://a/b", "name": "b", "aliases": ["b"]}},
+        "spec.model.aliases",
+    ),
+    ("spec.engine", "--speculative-config"): Change(
+        {"spec.engine": {"args": ['--speculative-config={"method": "eagle"}']}},
+        {"spec.engine": {"args": ["--spec-method=eagle"], "speculative": {"method": "ngram", "tokens": 3}}},
+        "spec.engine.args",
+    ),
+    ("spec.engine.env[]", "has both value and valueFrom"): Change(
+        {"spec.engine.env[0]": {"name": "A", "value": ""}},
+        {
+            "spec.engine.env[0]": {
+                "name": "A",
+                "value": "",
+                "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+            }
+        },
+        "spec.engine.env[0]",
+    ),
+    ("spec.engine.env[].valueFrom", "needs exactly one of"): Change(
+        {"spec.engine.env[1].valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+        {"spec.engine.env[1].valueFrom": {}},
+        "spec.engine.env[1].valueFrom",
+    ),
+    ("spec.accelerator.tolerations[]", "is needed with operator Equal"): Change(
+        {"spec.accelerator.tolerations[0]": {"operator": "Exists"}},
+        {"spec.accelerator.tolerations[0]": {"value": "yes"}},
+        "spec.accelerator.tolerations[0].key",
+    ),
+    ("spec.scaling.variants[].accelerator.tolerations[]", "is needed with operator Equal"): Change(
+        {"spec.scaling.variants": []},
+        {
+            "spec.scaling.variants": [
+                {"name": "a", "cost": "1", "accelerator": {"tolerations": [{"value": "yes"}]}}
+            ]
+        },
+        "spec.scaling.variants[0].accelerator.tolerations[0].key",
+    ),
+    ("spec.scaling", "is below minReplicas"): Change(
+        {"spec.scaling": {"minReplicas": 2, "maxReplicas": 2}},
+        {"spec.scaling": {"minReplicas": 2, "maxReplicas": 1}},
+        "spec.scaling.maxReplicas",
+        "1 is below minReplicas 2; raise maxReplicas or lower minReplicas",
+    ),
+    ("spec.routing.priorities", "has a name of more than 63"): Change(
+        {"spec.routing.priorities": {"p" * 63: 1}},
+        {"spec.routing.priorities": {"p" * 64: 1}},
+        "spec.routing.priorities",
+    ),
+    ("spec.rollout", "is 0 and so is maxSurge"): Change(
+        {"spec.rollout": {"maxSurge": "0%", "maxUnavailable": 1}},
+        {"spec.rollout": {"maxSurge": "0%", "maxUnavailable": 0}},
+        "spec.rollout.maxUnavailable",
+    ),
+    ("spec.access.from[]", "needs podSelector, namespaceSelector"): Change(
+        {"spec.access.from[0]": {"podSelector": {}, "namespaceSelector": {}}},
+        {"spec.access.from[0]": {"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}},
+        "spec.access.from[0]",
+    ),
+    ("spec.podTemplate", "is refused, since the engine would be open"): Change(
+        {"spec.podTemplate.spec": {"hostNetwork": False, "dnsPolicy": "Default"}},
+        {"spec.podTemplate.spec": {"hostNetwork": True}},
+        "spec.podTemplate.spec.hostNetwork",
+    ),
+}
+
+WORKFLOW: dict[tuple[str, str], Change] = {
+    ("spec.steps[]", "needs exactly one of"): Change(
+        {"spec.steps[0]": {"name": "plan", "llm": {"pools": [{"name": "small"}]}}},
+        {"spec.steps[0]": {"name": "plan", "llm": {"pools": [{"name": "small"}]}, "http": {"url": "http://a"}}},
+        "spec.steps[0]",
+    ),
+    ("spec.steps[]", "is set beside withItems"): Change(
+        {"spec.steps[0].withItems": ["a", 1]},
+        {"spec.steps[0].withItems": [], "spec.steps[0].withParam": "{{ input.list }}"},
+        "spec.steps[0].withParam",
+    ),
+}
+
+# By the path in not_yet: a use of the field that is refused, and the nearest one that is served.
+NOT_YET: dict[str, tuple[Json, Json]] = {
+    "model.uri": ({"spec.model": {"uri": "file:///models/a"}}, {"spec.model": {"uri": "oci://registry/a"}}),
+    "model.adapters": (
+        {"spec.model.adapters": []},
+        {"spec.model.adapters": [{"name": "sql", "uri": "hf://acme/sql-lora"}]},
+    ),
+    "parallelism.hosts": (
+        {"spec.parallelism": {"tensor": 2, "hosts": 1}},
+        {"spec.parallelism": {"tensor": 4, "hosts": 2}},
+    ),
+    "scaling.prediction.enabled": (
+        {"spec.scaling.prediction": {"season": "12h"}},
+        {"spec.scaling.prediction": {"enabled": True}},
+    ),
+    "scaling.variants": ({"spec.scaling.variants": []}, {"spec.scaling.variants": [{"name": "a", "cost": "1"}]}),
+    "scaling.schedules": (
+        {"spec.scaling.schedules": []},
+        {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 2}]},
+    ),
+    "disaggregation": ({"spec.replicas": 3}, {"spec.disaggregation": {}}),
+    "routing.policy": ({"spec.routing.policy": "RoundRobin"}, {"spec.routing.policy": "PrefixHash"}),
+    "cache": ({"spec.replicas": 3}, {"spec.cache": {"persistentVolumeClaim": "models"}}),
+}
+
+# By the remedy: an argument that stands beside the refused one in vLLM, and one that sets the field.
+ARGUMENTS: dict[str, tuple[str, str]] = {
+    "set spec.model.uri instead": ("--model-impl=auto", "--model=other"),
+    "set spec.model.name and spec.model.aliases instead": ("--seed=1", "--served_model_name"),
+    "set spec.model.revision instead": ("--return-tokens-as-token-ids", "--revision=main"),
+    "set spec.model.authSecretRef instead": ("--hf-overrides={}", "--hf-token=abc"),
+    "set spec.engine.maxModelLen instead": ("--max-num-seqs=8", "--max-model-len=4096"),
+    "set spec.engine.gpuMemoryUtilization instead": ("--device-ids=0", "--gpu-memory-utilization=0.5"),
+    "set spec.engine.quantization instead": ("--quantization-config={}", "-q"),
+    "set spec.engine.prefixCaching instead": ("--prefix-caching-hash-algo=sha256", "--no-enable-prefix-caching"),
+    "set spec.engine.chunkedPrefill instead": ("--enable-log-requests", "--enable-chunked-prefill"),
+    "set spec.parallelism.tensor instead": ("--mm-encoder-tp-mode=data", "-tp=2"),
+    "set spec.parallelism.pipeline instead": ("--pt-load-map-location=cpu", "--pipeline-parallel-size=2"),
+    "set spec.replicas instead": ("--dbo-decode-token-threshold=1", "--data-parallel-size=2"),
+    "set spec.parallelism.hosts instead": ("--no-enable-lora", "--nnodes=2"),
+    "take it out: the router beside the engine is its only door and reaches it in one fixed way": (
+        "--uvicorn-log-level=info",
+        "--port",
+    ),
+    "take it out: the router beside the engine is its only door and reaches it in one fixed way, and keys are "
+    "checked at the gateway": ("--allowed-origins=[]", "--api-key=abc"),
+    "write its settings into the fields of the spec and into spec.engine.args": (
+        "--config-format=hf",
+        "--config=/etc/vllm.yaml",
+    ),
+    "take it out: one server keeps the engine's figures": ("--async-scheduling", "--api-server-count=2"),
+    "take it out: the pool is steered by the engine's figures": (
+        "--disable-custom-all-reduce",
+        "--disable-log-stats",
+    ),
+    "take it out: the engine always runs by priority, see spec.routing.priorities": (
+        "--scheduler-cls=a.B",
+        "--scheduling-policy=fcfs",
+    ),
+}
+
+
+def case_of(rule: CrdRule) -> Case:
+    """The case of a rule; raises NoCase."""
+    base = FULL_WORKFLOW if rule.kind == AGENTWORKFLOW.kind else FULL_POOL
+    table = WORKFLOW if rule.kind == AGENTWORKFLOW.kind else POOL
+    for (path, start), change in table.items():
+        if path == rule.path and rule.message.startswith(start):
+            words = change.words or rule.message
+            return Case(changed(base, change.good), changed(base, change.bad), change.field, words)
+    return _argument_case(rule) or _not_yet_case(rule) or _value_case(rule, base)
+
+
+def _argument_case(rule: CrdRule) -> Case | None:
+    if rule.path != "spec.engine.args[]":
+        return None
+    for remedy, (good, bad) in ARGUMENTS.items():
+        if rule.message == f"is not allowed here; {remedy}":
+            path = "spec.engine.args[0]"
+            return Case(changed(FULL_POOL, {path: good}), changed(FULL_POOL, {path: bad}), path, rule.message)
+    return None
+
+
+def _not_yet_case(rule: CrdRule) -> Case | None:
+    entries = [entry for entry in MODELPOOL_NOT_YET if entry.message == rule.message]
+    if rule.path != "spec" or not entries:
+        return None
+    path = entries[0].path
+    good, bad = NOT_YET[path]
+    return Case(changed(FULL_POOL, good), changed(FULL_POOL, bad), f"spec.{path}", rule.message)
+
+
+def _value_case(rule: CrdRule, base: Json) -> Case:
+    values = [pair for start, pair in VALUES.items() if rule.message.startswith(start)]
+    if len(values) != 1:
+        raise NoCase(str(rule))
+    good, bad = values[0]
+    for document in (base, NOT_YET_POOL):
+        place = _place(document, rule.path)
+        if place:
+            accepted, refused = changed(document, {place: good}), changed(document, {place: bad})
+            return Case(accepted, refused, place, rule.message, accepted_whole=document is not NOT_YET_POOL)
+    raise NoCase(f"{rule}: no object here has {rule.path}")
+
+
+def _place(document: Json, path: str) -> str | None:
+    """The path with the index of the first entry that has what it goes on with."""
+    head, mark, tail = path.partition("[]")
+    if not mark:
+        return path if _parent_is_there(document, path) else None
+    for index in range(16):
+        place = _place(document, f"{head}[{index}]{tail}")
+        if place:
+            return place
+    return None
+
+
+def _parent_is_there(document: Json, path: str) -> bool:
+    parent = path.rpartition("[")[0] if path.endswith("]") else path.rpartition(".")[0]
+    try:
+        changed(document, {path: None})
+    except (KeyError, IndexError, TypeError):
+        return False
+    return bool(parent)

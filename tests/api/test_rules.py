@@ -1,0 +1,39 @@
+"""Every rule of the CRDs, as the operator sees it: the same objects and words as on a real API server."""
+
+import pytest
+
+from api.rule_cases import Case, CrdRule, case_of, rules
+from api.specs import Json
+from tidepool_api.problems import Problem, problems, workflow_problems
+
+RULES = rules()
+
+
+def found(document: Json) -> list[Problem]:
+    if document["kind"] == "AgentWorkflow":
+        return workflow_problems(document["spec"])
+    return problems(document["spec"], document["metadata"]["name"])
+
+
+def blames(rule: CrdRule, case: Case, problem: Problem) -> bool:
+    remedy = case.words.removeprefix(rule.message) or rule.message
+    return problem.field == case.field and remedy in problem.message
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rule_accepts_what_can_work(rule: CrdRule) -> None:
+    case = case_of(rule)
+
+    mistakes = found(case.accepted)
+
+    assert [problem for problem in mistakes if blames(rule, case, problem)] == []
+    assert mistakes == [] or not case.accepted_whole
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rule_refuses_with_the_field_and_the_remedy(rule: CrdRule) -> None:
+    case = case_of(rule)
+
+    mistakes = found(case.refused)
+
+    assert [problem for problem in mistakes if blames(rule, case, problem)], mistakes
