@@ -9,7 +9,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from typing import IO, Any
+from collections.abc import Iterable, Iterator
+from http.client import HTTPResponse
+from typing import Any
 
 MAX_TOKENS = 16
 
@@ -43,13 +45,15 @@ def _chat(url: str, model: str, deadline: float) -> str:
     with _open(f"{url}/v1/chat/completions", body, deadline) as answer:
         pod = answer.headers.get("x-tidepool-pod", "unknown")
         chunks = [(time.monotonic() - started, event) for event in _events(answer)]
-    finished = [choice for _, event in chunks for choice in event.get("choices", ()) if choice.get("finish_reason")]
+    finished = [
+        choice for _, event in chunks for choice in event.get("choices", ()) if choice.get("finish_reason")
+    ]
     if not finished:
         sys.exit(f"FAILED: the stream of {model!r} ended after {len(chunks)} chunks without a finish_reason")
     return f"ok: {model} on pod {pod}: {len(chunks)} chunks, the first after {chunks[0][0]:.2f} s"
 
 
-def _events(answer: IO[bytes]) -> Any:
+def _events(answer: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in answer:
         if not line.startswith(b"data:"):
             continue
@@ -63,21 +67,24 @@ def _events(answer: IO[bytes]) -> Any:
     sys.exit("FAILED: the stream ended without [DONE]")
 
 
-def _open(url: str, body: dict[str, Any] | None, deadline: float) -> Any:
+def _open(url: str, body: dict[str, Any] | None, deadline: float) -> HTTPResponse:
     """Tries again while nothing listens yet, until the deadline."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    # The address is the chart's own.
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
             sys.exit(f"FAILED: no answer from {url} in time")
         try:
-            return urllib.request.urlopen(request, timeout=left)
+            answer: HTTPResponse = urllib.request.urlopen(request, timeout=left)  # noqa: S310
         except urllib.error.HTTPError as error:
             sys.exit(f"FAILED: {url} answered {error.code}: {error.read(500).decode(errors='replace')}")
         except OSError as error:
             print(f"{url}: {error}; trying again", flush=True)
-            time.sleep(1)
+            time.sleep(min(1.0, left))
+        else:
+            return answer
 
 
 if __name__ == "__main__":

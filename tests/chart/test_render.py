@@ -1,0 +1,303 @@
+"""What the chart renders, as the user of an installation would meet it."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from chart.programs import CHART, NAMESPACE, ROOT, Object, Program, Render, sets
+from tidepool_api import contract
+
+pytestmark = pytest.mark.apiserver  # helm is built first
+
+GATEWAY, OPERATOR = "demo-tidepool-gateway", "demo-tidepool-operator"
+EVERYTHING: dict[str, Any] = {
+    "operator.replicas": 2,
+    "prometheus.url": "http://prometheus.monitoring.svc:9090",
+    "watchNamespaces": ["team-a", "team-b"],
+    "podMonitor": {"enabled": True, "labels": {"release": "stack"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "stack"}},
+    "imagePullSecrets": [{"name": "registry"}],
+    "gateway.nodeSelector": {"disk": "fast"},
+    "gateway.tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "gateway.affinity": {"nodeAffinity": {}},
+    "gateway.priorityClassName": "high",
+    "gateway.extraArgs": ["--verbose"],
+    "gateway.extraEnv": [{"name": "A", "value": "1"}],
+    "gateway.service.annotations": {"a": "b"},
+    "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
+    "operator.extraArgs": ["--verbose"],
+    "operator.serviceAccount.annotations": {"a": "b"},
+    "test.model": "small",
+}
+
+
+def _container(pod: Object) -> Object:
+    return pod["spec"]["containers"][0]
+
+
+def _env(pod: Object) -> dict[str, str]:
+    return {one["name"]: one.get("value", "") for one in _container(pod)["env"]}
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, {"gateway.enabled": False, "crds.enabled": False}])
+def test_lint_finds_nothing(helm: Program, values: dict[str, Any]) -> None:
+    printed = helm("lint", "--strict", str(CHART), *sets(values))
+
+    assert "0 chart(s) failed" in printed
+    assert "[WARNING]" not in printed
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING])
+def test_every_reference_between_objects_leads_somewhere(render: Render, values: dict[str, Any]) -> None:
+    chart = render(values)
+
+    for deployment in chart.all("Deployment"):
+        pod = deployment["spec"]["template"]
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        ports = {port["name"] for port in _container(pod)["ports"]}
+        probes = [_container(pod)[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
+        assert {probe["port"] for probe in probes} <= ports
+        chart.one("ServiceAccount", pod["spec"]["serviceAccountName"])
+        assert {mount["name"] for mount in _container(pod)["volumeMounts"]} == {
+            volume["name"] for volume in pod["spec"]["volumes"]
+        }
+    labels = [pod["metadata"]["labels"] for pod in chart.pods().values()]
+    for item in (*chart.all("Service"), *chart.all("PodDisruptionBudget"), *chart.all("NetworkPolicy")):
+        selector = item["spec"].get("selector") or item["spec"]["podSelector"]
+        wanted = selector.get("matchLabels", selector)
+        assert sum(wanted.items() <= one.items() for one in labels) == 1, item["metadata"]["name"]
+    for binding in (*chart.all("RoleBinding"), *chart.all("ClusterRoleBinding")):
+        roles = {(role["metadata"]["name"], role["metadata"].get("namespace")) for role in chart.all("Role")}
+        roles |= {(role["metadata"]["name"], None) for role in chart.all("ClusterRole")}
+        assert (binding["roleRef"]["name"], binding["metadata"].get("namespace")) in roles
+        chart.one("ServiceAccount", binding["subjects"][0]["name"])
+
+
+def test_the_gateway_is_wired_as_the_contract_says(render: Render) -> None:
+    pod = render({}).pods()[GATEWAY]
+    container = _container(pod)
+
+    assert pod["metadata"]["labels"][contract.COMPONENT_LABEL] == contract.COMPONENT_GATEWAY
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {
+        "http": contract.TRAFFIC_PORT,
+        "metrics": contract.METRICS_PORT,
+        "control": contract.CONTROL_PORT,
+    }
+    assert container["lifecycle"]["preStop"]["httpGet"] == {"path": contract.PATH_DRAIN, "port": "control"}
+    assert container["readinessProbe"]["httpGet"] == {"path": contract.PATH_READY, "port": "control"}
+    assert container["livenessProbe"]["httpGet"] == {"path": contract.PATH_HEALTH, "port": "control"}
+    assert container["args"][:4] == ["gateway", "--fleet", contract.FLEET_FILE, "--wait-for-file"]
+    assert contract.SCRAPE_ANNOTATIONS.items() <= pod["metadata"]["annotations"].items()
+    fleet = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "fleet")
+    assert fleet["configMap"] == {"name": contract.FLEET_CONFIGMAP, "optional": True}
+
+
+def test_helm_never_owns_what_the_operator_writes(render: Render) -> None:
+    assert render(EVERYTHING).all("ConfigMap") == []
+
+
+def test_the_operator_learns_what_it_must_know(render: Render) -> None:
+    values = {
+        **EVERYTHING,
+        "router.image": {"repository": "r.example/router", "tag": "1.2", "pullPolicy": "Never"},
+    }
+    pods = render(values).pods()
+
+    assert _env(pods[OPERATOR]) == {
+        "POD_NAME": "",
+        "POD_NAMESPACE": "",
+        "TIDEPOOL_ROUTER_IMAGE": "r.example/router:1.2",
+        "TIDEPOOL_PROMETHEUS_URL": "http://prometheus.monitoring.svc:9090",
+        "TIDEPOOL_WATCH_NAMESPACES": "team-a,team-b",
+    }
+    # The gateways and the sidecars are one program and one image.
+    assert _container(pods[GATEWAY])["image"] == "r.example/router:1.2"
+    assert _container(pods[GATEWAY])["imagePullPolicy"] == "Never"
+
+
+def test_images_follow_the_chart_unless_told_otherwise(render: Render) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+
+    images = {_container(pod)["image"] for pod in render({}).pods().values()}
+
+    assert images == {f"localhost/tidepool-router:{version}", f"localhost/tidepool-operator:{version}"}
+
+
+@pytest.mark.parametrize("component", ["gateway", "operator"])
+def test_placement_reaches_the_pods(render: Render, component: str) -> None:
+    placement = {
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+        },
+        "priorityClassName": "high",
+    }
+    values = {f"{component}.{name}": value for name, value in placement.items()}
+
+    spec = render({**values, "imagePullSecrets": [{"name": "reg"}]}).pods()[f"demo-tidepool-{component}"]["spec"]
+
+    assert {name: spec[name] for name in placement} == placement
+    assert spec["imagePullSecrets"] == [{"name": "reg"}]
+
+
+def test_a_release_named_after_the_chart_does_not_repeat_it(render: Render) -> None:
+    names = set(render({}, release="tidepool").pods())
+
+    assert names == {"tidepool-gateway", "tidepool-operator", "tidepool-test"}
+
+
+def test_long_names_stay_within_the_limit_of_labels_and_hosts(render: Render) -> None:
+    chart = render({"fullnameOverride": "a" * 44, "watchNamespaces": ["b" * 63]}, release="c" * 53)
+
+    names = [item["metadata"]["name"] for kind in ("Service", "Deployment", "Pod") for item in chart.all(kind)]
+    assert len(names) == 4
+    assert max(map(len, names)) <= 63
+    labels = [value for pod in chart.pods().values() for value in pod["metadata"]["labels"].values()]
+    assert max(map(len, labels)) <= 63
+
+
+# Roles
+
+
+def _rules(chart: Any, *names: str) -> list[Object]:
+    roles = (*chart.all("Role"), *chart.all("ClusterRole"))
+    return [rule for role in roles if role["metadata"]["name"].endswith(names) for rule in role["rules"]]
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["team-a"]}])
+def test_the_operator_has_no_power_that_it_does_not_need(render: Render, values: dict[str, Any]) -> None:
+    rules = _rules(render(values), "operator", "operator-home")
+
+    assert rules
+    powers = {
+        (group, resource, verb)
+        for r in rules
+        for group in r["apiGroups"]
+        for resource in r["resources"]
+        for verb in r["verbs"]
+    }
+    assert not [power for power in powers if "*" in power]
+    assert not [power for power in powers if power[1].startswith("secrets")]
+    assert not [power for power in powers if power[0] == "rbac.authorization.k8s.io"]
+    assert not powers & {("", "pods", "delete"), ("", "pods", "create"), ("", "pods/exec", "create")}
+    assert not [power for power in powers if power[2] in {"escalate", "bind", "impersonate", "deletecollection"}]
+
+
+def test_with_a_list_of_namespaces_nothing_reaches_further(render: Render) -> None:
+    chart = render({"watchNamespaces": ["team-a", "team-b"], "rbac.aggregate": False})
+
+    assert chart.all("ClusterRole") == chart.all("ClusterRoleBinding") == []
+    assert {role["metadata"]["namespace"] for role in chart.all("Role")} == {"team-a", "team-b", NAMESPACE}
+    bindings = chart.all("RoleBinding")
+    assert {one["subjects"][0]["namespace"] for one in bindings} == {NAMESPACE}
+
+
+def test_two_releases_do_not_share_a_cluster_role(render: Render) -> None:
+    one, other = (
+        {role["metadata"]["name"] for role in render({}, release=name).all("ClusterRole")} for name in "ab"
+    )
+
+    assert not one & other
+
+
+# Custom resources
+
+
+def test_the_chart_carries_the_generated_crds(render: Render) -> None:
+    rendered = {crd["metadata"]["name"]: crd for crd in render({}).all("CustomResourceDefinition")}
+    generated = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds" / "manifests").glob("*.yaml")]
+
+    assert {name: crd["spec"] for name, crd in rendered.items()} == {
+        crd["metadata"]["name"]: crd["spec"] for crd in generated
+    }
+    assert {crd["metadata"]["annotations"]["helm.sh/resource-policy"] for crd in rendered.values()} == {"keep"}
+
+
+def test_crds_can_be_left_to_somebody_else(render: Render) -> None:
+    assert render({"crds.enabled": False}).all("CustomResourceDefinition") == []
+
+
+# Monitoring
+
+
+def test_nothing_of_the_prometheus_operator_unless_asked_for(render: Render) -> None:
+    assert {item["apiVersion"] for item in render({}).objects} & {"monitoring.coreos.com/v1"} == set()
+
+
+def test_the_pod_monitor_gives_the_labels_that_queries_ask_by(render: Render) -> None:
+    monitor = render({**EVERYTHING}).one("PodMonitor", "demo-tidepool-pools")
+
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    targets = {one["targetLabel"]: one["sourceLabels"][0] for one in endpoint["relabelings"]}
+    sanitised = contract.POOL_LABEL.replace(".", "_").replace("/", "_")
+    assert targets == {
+        contract.LABEL_NAMESPACE: "__meta_kubernetes_namespace",
+        contract.LABEL_POOL: f"__meta_kubernetes_pod_label_{sanitised}",
+        contract.LABEL_POD: "__meta_kubernetes_pod_name",
+    }
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
+    assert monitor["metadata"]["labels"]["release"] == "stack"
+
+
+def test_the_pod_monitor_looks_everywhere_where_the_operator_does(render: Render) -> None:
+    monitor = render({"podMonitor.enabled": True}).one("PodMonitor", "demo-tidepool-pools")
+
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+
+
+def test_the_recording_rules_are_those_of_the_plain_file(render: Render) -> None:
+    rule = render({"prometheusRule.enabled": True}).one("PrometheusRule", "demo-tidepool")
+    plain = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+
+    assert rule["spec"] == plain
+    assert [group for group in plain["groups"] if group["rules"]]
+
+
+# Network
+
+
+def test_control_of_the_gateway_is_the_operators_alone(render: Render) -> None:
+    policy = render({}).one("NetworkPolicy", GATEWAY)
+
+    by_port = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    assert by_port[contract.TRAFFIC_PORT] is None
+    (peer,) = by_port[contract.CONTROL_PORT]
+    assert peer["podSelector"]["matchLabels"][contract.COMPONENT_LABEL] == contract.COMPONENT_OPERATOR
+
+
+def test_clients_of_the_gateway_can_be_narrowed(render: Render) -> None:
+    team = [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]
+
+    policy = render({"gateway.networkPolicy.from": team}).one("NetworkPolicy", GATEWAY)
+
+    assert policy["spec"]["ingress"][0]["from"] == team
+
+
+def test_policies_budgets_and_gateways_are_switches(render: Render) -> None:
+    chart = render(
+        {
+            "gateway.networkPolicy.enabled": False,
+            "operator.networkPolicy.enabled": False,
+            "gateway.podDisruptionBudget.enabled": False,
+        }
+    )
+    assert chart.all("NetworkPolicy") == chart.all("PodDisruptionBudget") == []
+
+    without = render({"gateway.enabled": False})
+    assert list(without.pods()) == [OPERATOR]
+    assert without.all("Service") == []
+
+
+# The test
+
+
+def test_the_test_pod_carries_the_script_to_the_letter(render: Render) -> None:
+    pod = render({"test.model": "small"}).one("Pod", "demo-tidepool-test")
+
+    assert _container(pod)["args"] == [(CHART / "files" / "tests" / "ask.py").read_text()]
+    assert _env(pod)["TIDEPOOL_URL"] == f"http://demo-tidepool-gateway.{NAMESPACE}.svc:80"
+    assert _env(pod)["TIDEPOOL_MODEL"] == "small"
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
