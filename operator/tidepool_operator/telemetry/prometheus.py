@@ -48,9 +48,9 @@ class Prometheus:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="prometheus")
         self._asking: list[asyncio.Future[Any]] = []
         self._last = Snapshot(time=0.0)
-        # No retries: the next tick asks again.
+        # No retries: the next tick asks again. With read=False a timeout stays one to tell from other failures.
         self._client = PrometheusConnect(
-            url=settings.url.rstrip("/"), disable_ssl=not settings.verify_tls, retry=Retry(total=0, redirect=3)
+            url=settings.url.rstrip("/"), disable_ssl=not settings.verify_tls, retry=Retry(total=0, read=False)
         )
 
     async def read(self, now: float, pools: Sequence[ScaledPool]) -> dict[str, PoolReading]:

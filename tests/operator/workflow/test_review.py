@@ -106,7 +106,13 @@ _CASES: list[tuple[str, dict[str, Any], str, Reason, str]] = [
         Reason.INVALID_STEP,
         "'a' is the name of spec.steps[0] already",
     ),
-    ("no kind", _steps({"name": "a"}), "spec.steps[0]", Reason.INVALID_STEP, "one of llm, http, mcp, workflow, choose"),
+    (
+        "no kind",
+        _steps({"name": "a"}),
+        "spec.steps[0]",
+        Reason.INVALID_STEP,
+        "one of llm, http, mcp, workflow, choose",
+    ),
     (
         "two kinds",
         _steps({"name": "a", "llm": _llm(), "http": _http()}),

@@ -1,0 +1,174 @@
+"""The recording rules against Prometheus' own tools: valid, and with the right values for the right pods."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fakes.prometheus import program
+from tidepool_api import rules
+
+A = 'namespace="n",pool="p",pod="a"'
+B = 'namespace="n",pool="p",pod="b"'
+C = 'namespace="n",pool="p",pod="c"'
+ENGINE = 'engine="0",model_name="m"'
+
+# Fifteen seconds a step. Pod a: vLLM of today behind a sidecar. Pod b: an old vLLM without one, scraped by two
+# jobs. Pod c: only the sidecar answers. The last lines are no pods of a pool and must not show.
+SERIES = {
+    f'vllm:kv_cache_usage_perc{{{A},job="x",{ENGINE}}}': "0.5x40",
+    f'tidepool_kv_usage_ratio{{{A},job="x"}}': "0.75x40",
+    f'vllm:num_requests_waiting{{{A},job="x",{ENGINE}}}': "3x40",
+    f'tidepool_requests_waiting{{{A},job="x"}}': "4x40",
+    f'vllm:num_requests_running{{{A},job="x",{ENGINE}}}': "6x40",
+    f'tidepool_requests_running{{{A},job="x"}}': "9x40",
+    f'vllm:prompt_tokens_total{{{A},job="x",{ENGINE}}}': "0+1500x40",
+    f'tidepool_prompt_tokens_total{{{A},job="x"}}': "0+3000x40",
+    f'vllm:prompt_tokens_cached_total{{{A},job="x",{ENGINE}}}': "0+300x40",
+    f'vllm:generation_tokens_total{{{A},job="x",{ENGINE}}}': "0+600x40",
+    f'vllm:request_success_total{{{A},job="x",finished_reason="stop",{ENGINE}}}': "0+15x40",
+    f'vllm:request_success_total{{{A},job="x",finished_reason="length",{ENGINE}}}': "0+15x40",
+    f'tidepool_requests_total{{{A},job="x",code="200",outcome="ok"}}': "0+15x40",
+    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="1"}}': "0+0x40",
+    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="2"}}': "0+15x40",
+    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="+Inf"}}': "0+15x40",
+    **{f'vllm:gpu_cache_usage_perc{{{B},job="{job}"}}': "0.25x40" for job in "xy"},
+    **{f'vllm:num_requests_waiting{{{B},job="{job}"}}': "2x40" for job in "xy"},
+    **{f'vllm:num_requests_running{{{B},job="{job}"}}': "5x40" for job in "xy"},
+    **{f'vllm:prompt_tokens_total{{{B},job="{job}"}}': "0+750x40" for job in "xy"},
+    **{f'vllm:gpu_prefix_cache_hits_total{{{B},job="{job}"}}': "0+150x40" for job in "xy"},
+    # Its process restarts in between: the counter falls and rises again.
+    **{f'vllm:generation_tokens_total{{{B},job="{job}"}}': "0+150x37 150 300 450" for job in "xy"},
+    **{f'vllm:request_success_total{{{B},job="{job}",finished_reason="stop"}}': "0+15x40" for job in "xy"},
+    f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="0.125"}}': "0+15x40",
+    f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="+Inf"}}': "0+15x40",
+    f"tidepool_kv_usage_ratio{{{C}}}": "0.1x40",
+    f"tidepool_requests_waiting{{{C}}}": "1x40",
+    f"tidepool_requests_running{{{C}}}": "2x40",
+    f"tidepool_prompt_tokens_total{{{C}}}": "0+15x40",
+    f"tidepool_cached_prompt_tokens_total{{{C}}}": "0+15x40",
+    f"tidepool_output_tokens_total{{{C}}}": "0+15x40",
+    f'tidepool_requests_total{{{C},code="200",outcome="ok"}}': "0+15x40",
+    'vllm:num_requests_waiting{namespace="n",pod="other"}': "50x40",
+    'vllm:kv_cache_usage_perc{namespace="n",pod="other"}': "1x40",
+    'vllm:num_requests_running{namespace="n",pod="other"}': "50x40",
+}
+
+BY_POD: dict[str, dict[str, float]] = {
+    rules.POD_KV_USAGE: {A: 0.75, B: 0.25, C: 0.1},
+    rules.POD_WAITING: {A: 7, B: 2, C: 1},
+    rules.POD_RUNNING: {A: 6, B: 5, C: 2},
+    rules.POD_PROMPT_TOKENS: {A: 100, B: 50, C: 1},
+    rules.POD_CACHED_TOKENS: {A: 20, B: 10, C: 1},
+    rules.POD_OUTPUT_TOKENS: {A: 40, B: 10, C: 1},
+    rules.POD_REQUESTS: {A: 2, B: 1, C: 1},
+    rules.POD_SCRAPED_AT: {A: 600, B: 600, C: 600},
+}
+POOL = 'namespace="n",pool="p"'
+BY_POOL: dict[str, float] = {
+    rules.POOL_TTFT_P50: 1.5,
+    rules.POOL_TTFT_P90: 1.9,
+    rules.POOL_TPOT_P50: 0.0625,
+    rules.POOL_TPOT_P90: 0.1125,
+    rules.POOL_KV_USAGE: (0.75 + 0.25 + 0.1) / 3,
+    rules.POOL_WAITING: 10,
+    rules.POOL_RUNNING: 13,
+    rules.POOL_PROMPT_TOKENS: 151,
+    rules.POOL_CACHED_TOKENS: 31,
+    rules.POOL_OUTPUT_TOKENS: 41 + 10,
+    rules.POOL_REQUESTS: 4,
+    rules.POOL_PODS: 3,
+}
+EXPECTED = {**BY_POD, **{record: {POOL: value} for record, value in BY_POOL.items()}}
+
+
+def test_every_rule_has_an_expected_value() -> None:
+    assert sorted(EXPECTED) == sorted(rule.record for rule in rules.rules())
+
+
+def test_rules_file_and_prometheus_rule_hold_the_same_rules() -> None:
+    assert rules.prometheus_rule_spec() == rules.rules_file()
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("window", ["1m", "2m", "5m"])
+def test_promtool_accepts_the_rules(tmp_path: Path, window: str) -> None:
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump(rules.rules_file(window)))
+
+    checked = _promtool("check", "rules", str(file))
+
+    assert f"{len(rules.rules())} rules found" in checked
+
+
+@pytest.mark.prometheus
+def test_records_and_raw_expressions_have_the_expected_values(tmp_path: Path) -> None:
+    """Also: a pod scraped twice counts once, a counter that restarts goes on, strangers do not count."""
+    _test_rules(tmp_path, SERIES, EXPECTED)
+
+
+@pytest.mark.prometheus
+def test_a_pod_without_requests_has_rates_of_zero_and_nothing_else(tmp_path: Path) -> None:
+    series = {
+        f"vllm:prompt_tokens_total{{{A}}}": "13x40",
+        f'vllm:request_success_total{{{A},finished_reason="stop"}}': "1x40",
+    }
+    expected = {
+        rules.POD_PROMPT_TOKENS: {A: 0.0},
+        rules.POD_REQUESTS: {A: 0.0},
+        rules.POD_KV_USAGE: {},
+        rules.POD_SCRAPED_AT: {},
+    }
+
+    _test_rules(tmp_path, series, expected)
+
+
+@pytest.mark.prometheus
+def test_a_pod_whose_scrapes_fail_has_no_values(tmp_path: Path) -> None:
+    """Absent, not zero: Prometheus marks the series of a failed scrape as stale."""
+    series = {name: values.split("x")[0] + "x20 stale" for name, values in SERIES.items() if C in name}
+
+    _test_rules(tmp_path, series, {rules.POD_KV_USAGE: {}, rules.POD_WAITING: {}, rules.POD_RUNNING: {}})
+
+
+def _test_rules(tmp_path: Path, series: dict[str, str], expected: dict[str, dict[str, float]]) -> None:
+    raw = {rule.record: rule.expression for rule in rules.rules()}
+    tests = [
+        {
+            "expr": expression,
+            "eval_time": "10m",
+            "exp_samples": [
+                {"labels": f"{record}{{{labels}}}" if expression == record else f"{{{labels}}}", "value": value}
+                for labels, value in values.items()
+            ],
+        }
+        for record, values in expected.items()
+        for expression in (record, raw[record])
+    ]
+    suite: dict[str, Any] = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": tests,
+            }
+        ],
+    }
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules.rules_file()))
+    file = tmp_path / "tests.json"
+    file.write_text(json.dumps(suite))  # JSON is YAML
+
+    assert "SUCCESS" in _promtool("test", "rules", str(file))
+
+
+def _promtool(*arguments: str) -> str:
+    done = subprocess.run(
+        [program("promtool"), *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
