@@ -39,7 +39,7 @@ class _Sample:
 def read_engine_page(page: bytes) -> EngineFigures:
     """Read what is there; lines that are no samples are skipped."""
     samples: dict[str, list[_Sample]] = {}
-    for line in page.decode("utf-8", "replace").splitlines():
+    for line in page.decode("utf-8", "replace").split("\n"):
         if line.startswith("vllm:"):
             name = line[: min(i for i in (line.find("{"), line.find(" "), len(line)) if i > 0)]
             sample = _sample(line, name) if name in _WANTED else None

@@ -44,6 +44,11 @@ class LoadFusion:
         self._pending: deque[Dispatch] = deque()
         self._ended: deque[Dispatch] = deque()
 
+    @property
+    def kept(self) -> int:
+        """Dispatches and endings in memory."""
+        return len(self._pending) + len(self._ended)
+
     def dispatched(self, tokens: int, now: float) -> Dispatch:
         """A request was sent; it counts until a report includes it."""
         dispatch = Dispatch(tokens, now)

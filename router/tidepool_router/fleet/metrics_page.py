@@ -14,13 +14,14 @@ def append_page(own: bytes, other: bytes | None) -> bytes:
     """
     if other is None:
         return own
-    taken = {family for line in own.splitlines() if (family := _declared(line)) is not None}
+    taken = {family for line in own.split(b"\n") if (family := _declared(line)) is not None}
     return own + b"".join(line + b"\n" for line in _without(other, taken))
 
 
 def _without(page: bytes, taken: set[bytes]) -> Iterator[bytes]:
     skipping = False
-    for line in page.splitlines():
+    for raw in page.split(b"\n"):
+        line = raw.rstrip(b"\r")
         declared = _declared(line)
         if declared is not None:
             skipping = declared in taken
