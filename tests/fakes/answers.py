@@ -7,7 +7,7 @@ from typing import Any
 from fakes.requests import Ask
 
 DONE = b"data: [DONE]\n\n"
-FINGERPRINT = "vllm-0.32.0-double"
+FINGERPRINT = "vllm-0.32.0-00000000"
 
 
 def event(value: Any) -> bytes:
@@ -17,21 +17,41 @@ def event(value: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a request; `cached_tokens` None where the engine does not tell."""
+    """Token counts of a request; `cached_tokens` None where the engine does not tell.
+
+    `created_tokens` are prompt tokens newly put into the prefix cache; only chats tell them.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int | None = None
+    created_tokens: int | None = None
 
     def body(self) -> dict[str, Any]:
-        """The usage object."""
-        details = None if self.cached_tokens is None else {"cached_tokens": self.cached_tokens}
+        """The usage object of a whole answer."""
+        told = self._details()
+        details = None if told is None else {"created_cache_tokens": None, "multimodal_tokens": None} | told
+        return self.counts() | {"prompt_tokens_details": details, "completion_tokens_details": None}
+
+    def last(self) -> dict[str, Any]:
+        """The usage object of the usage event: without what is null."""
+        told = self._details()
+        return self.counts() | ({} if told is None else {"prompt_tokens_details": told})
+
+    def counts(self) -> dict[str, Any]:
+        """The counts alone."""
+        total = self.prompt_tokens + self.completion_tokens
         return {
             "prompt_tokens": self.prompt_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "total_tokens": total,
             "completion_tokens": self.completion_tokens,
-            "prompt_tokens_details": details,
         }
+
+    def _details(self) -> dict[str, Any] | None:
+        if self.cached_tokens is None:
+            return None
+        told = {"cached_tokens": self.cached_tokens}
+        return told if self.created_tokens is None else told | {"created_cache_tokens": self.created_tokens}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,48 +65,47 @@ class Shape:
 
     def whole(self, texts: list[str], reasons: list[str], usage: Usage) -> dict[str, Any]:
         """The answer to a request without a stream."""
+        choice = _chat_choice if self.ask.chat else _text_choice
+        choices = [choice(i, text, reason) for i, (text, reason) in enumerate(zip(texts, reasons, strict=True))]
+        head = self._head("chat.completion" if self.ask.chat else "text_completion") | {"choices": choices}
+        head |= {"service_tier": None, "system_fingerprint": FINGERPRINT, "usage": usage.body()}
         if self.ask.chat:
-            choices = [_chat_choice(i, t, r) for i, (t, r) in enumerate(zip(texts, reasons, strict=True))]
-        else:
-            choices = [_text_choice(i, t, r) for i, (t, r) in enumerate(zip(texts, reasons, strict=True))]
-        extra: dict[str, Any] = {"kv_transfer_params": None, "service_tier": None}
-        extra["system_fingerprint"] = FINGERPRINT
-        if self.ask.chat:
-            extra |= {"prompt_logprobs": None, "prompt_token_ids": None}
-        kind = "chat.completion" if self.ask.chat else "text_completion"
-        return self._head(kind) | {"choices": choices, "usage": usage.body()} | extra
+            head |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}
+        return head | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
 
-    def opening(self, index: int) -> bytes | None:
+    def opening(self, index: int, usage: Usage | None) -> bytes | None:
         """The event with the role, which only a chat has."""
         if not self.ask.chat:
             return None
         choice = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
-        return event(
-            self._head("chat.completion.chunk")
-            | {"choices": [choice | {"finish_reason": None}], "prompt_token_ids": None}
-        )
+        body = self._head("chat.completion.chunk") | {"choices": [choice | {"finish_reason": None}]}
+        return event(body | self._running(usage) | {"prompt_token_ids": None, "prompt_text": None})
 
-    def tokens(self, index: int, text: str, reason: str | None, usage: Usage | None, *, last: bool) -> bytes:
-        """The event of a step."""
+    def tokens(self, index: int, text: str, reason: str | None, usage: Usage | None) -> bytes:
+        """The event of a step; without a usage event to come, the last of a choice has the fingerprint."""
         choice: dict[str, Any] = {"index": index}
         choice |= {"delta": {"content": text}} if self.ask.chat else {"text": text}
         choice |= {"logprobs": None, "finish_reason": reason}
-        if not self.ask.chat or reason is not None:
+        if not self.ask.chat:
+            choice |= {"stop_reason": None, "prompt_token_ids": None}
+        elif reason is not None:
             choice["stop_reason"] = None
         choice["token_ids"] = None
-        if not self.ask.chat:
-            choice |= {"prompt_logprobs": None, "prompt_token_ids": None}
-        body = self._head(self._chunk) | {"choices": [choice]}
-        if usage is not None:
-            body["usage"] = usage.body()
-        if last:
+        body = self._head(self._chunk) | {"choices": [choice]} | self._running(usage)
+        if reason is not None and not self.ask.include_usage:
             body["system_fingerprint"] = FINGERPRINT
         return event(body)
 
     def usage(self, usage: Usage) -> bytes:
         """The event that stream_options.include_usage asks for."""
-        body = self._head(self._chunk) | {"choices": [], "usage": usage.body()}
+        body = self._head(self._chunk) | {"choices": [], "usage": usage.last()}
         return event(body | {"system_fingerprint": FINGERPRINT})
+
+    def _running(self, usage: Usage | None) -> dict[str, Any]:
+        """Usage so far, in every event where continuous_usage_stats asks for it."""
+        if usage is None:
+            return {}
+        return {"usage": usage.counts() | ({"completion_tokens_details": None} if self.ask.chat else {})}
 
     @property
     def _chunk(self) -> str:
@@ -99,27 +118,13 @@ class Shape:
 def _chat_choice(index: int, text: str, reason: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
     message |= {"function_call": None, "reasoning": None}
-    return {
-        "index": index,
-        "message": message | {"tool_calls": []},
-        "logprobs": None,
-        "finish_reason": reason,
-        "stop_reason": None,
-        "token_ids": None,
-    }
+    head = {"index": index, "message": message, "logprobs": None, "finish_reason": reason, "stop_reason": None}
+    return head | {"token_ids": None, "routed_experts": None}
 
 
 def _text_choice(index: int, text: str, reason: str) -> dict[str, Any]:
-    return {
-        "index": index,
-        "text": text,
-        "logprobs": None,
-        "finish_reason": reason,
-        "stop_reason": None,
-        "token_ids": None,
-        "prompt_logprobs": None,
-        "prompt_token_ids": None,
-    }
+    head = {"index": index, "text": text, "logprobs": None, "finish_reason": reason, "stop_reason": None}
+    return head | {"token_ids": None, "prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None}
 
 
 def model_card(

@@ -4,6 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fakes.faults import Fault
+
 
 class Ending(StrEnum):
     """How a request ended on the engine."""
@@ -26,6 +28,7 @@ class Record:
     peer: tuple[str, int] = ("", 0)
     ending: Ending = Ending.OPEN
     output_tokens: int = 0
+    fault: Fault | None = None  # that it met
 
     def header(self, name: str) -> str | None:
         """First value of a header; None when it is absent."""

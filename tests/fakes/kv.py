@@ -50,6 +50,10 @@ class KvCache:
         """Blocks that `tokens` fill, the last perhaps in part."""
         return -(-tokens // self.block_size)
 
+    def full_block_tokens(self, tokens: int) -> int:
+        """Of `tokens`, those in full blocks."""
+        return tokens // self.block_size * self.block_size
+
     def cached(self, keys: Sequence[int], tokens: int) -> list[Block]:
         """The longest run of cached blocks that leaves at least one of `tokens` to compute."""
         found: list[Block] = []

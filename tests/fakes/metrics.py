@@ -95,19 +95,45 @@ def _histogram(name: str, labels: str, buckets: Sequence[float], samples: Sequen
     yield f"{name}_sum{{{labels}}} {float(sum(samples))}"
 
 
+_CACHE_CONFIG = {
+    "_block_size_resolved": "True",
+    "cache_dtype": "auto",
+    "cache_hit_alignment_tokens": "None",
+    "enable_mamba_shared_prefix_checkpoint": "False",
+    "enable_prefix_caching": "True",
+    "engine": "0",
+    "gpu_memory_utilization": "0.92",
+    "hash_block_size": "None",
+    "is_attention_free": "False",
+    "kv_cache_dtype_skip_layers": "[]",
+    "kv_cache_layout": "None",
+    "kv_cache_memory_bytes": "1073741824",
+    "kv_offloading_backend": "native",
+    "kv_offloading_size": "None",
+    "kv_sharing_fast_prefill": "False",
+    "mamba_block_size": "None",
+    "mamba_cache_dtype": "auto",
+    "mamba_cache_mode": "none",
+    "mamba_page_size_padded": "None",
+    "mamba_ssm_cache_dtype": "float32",
+    "num_cpu_blocks": "None",
+    "prefix_cache_retention_interval": "0",
+    "prefix_caching_hash_algo": "sha256",
+    "prefix_match_unit": "None",
+    "replayssm_buffer_len": "16",
+    "skip_page_size_padded": "None",
+    "sliding_window": "None",
+    "swa_bounded_replay": "True",
+    "use_kda_recoverssm": "False",
+    "use_replayssm": "False",
+    "user_specified_block_size": "False",
+}
+
+
 def _cache_labels(settings: EngineSettings) -> str:
-    tokens = settings.num_gpu_blocks * settings.block_size
-    values = {
-        "block_size": settings.block_size,
-        "cache_dtype": "auto",
-        "enable_prefix_caching": "True",
-        "engine": "0",
-        "gpu_memory_utilization": "0.92",
-        "kv_cache_size_tokens": tokens,
-        "num_cpu_blocks": "None",
-        "num_gpu_blocks": settings.num_gpu_blocks,
-        "num_gpu_blocks_override": "None",
-        "prefix_caching_hash_algo": "sha256",
-        "sliding_window": "None",
-    }
-    return ",".join(f'{name}="{value}"' for name, value in values.items())
+    size, blocks = settings.block_size, settings.num_gpu_blocks
+    own = {"block_size": size, "effective_attention_block_size": size, "kv_cache_size_tokens": size * blocks}
+    own |= {"num_gpu_blocks": blocks, "num_gpu_blocks_override": blocks}
+    lengths = {"kv_cache_max_concurrency": size * blocks / settings.max_model_len}
+    values = {**_CACHE_CONFIG, **own, **lengths}
+    return ",".join(f'{name}="{values[name]}"' for name in sorted(values))

@@ -52,67 +52,78 @@ class Ask:
         return sum(map(len, self.prompts))
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
+def parse_json(body: bytes, content_type: str = "application/json") -> dict[str, Any]:
     """The body as an object; raises BadRequestError."""
+    if not content_type.startswith("application/json"):
+        raise BadRequestError(
+            "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed", kind="Bad Request"
+        )
+    if not body:
+        raise invalid("missing", "Field required")
     try:
         value = json.loads(body)
+    except json.JSONDecodeError as error:
+        raise invalid("json_invalid", f"JSON decode error: {error.msg}", str(error.pos)) from error
     except ValueError as error:
-        raise BadRequestError(
-            f"[{{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error: {error}'}}]",
-            kind="Bad Request",
-        ) from error
+        raise invalid("json_invalid", "JSON decode error", "0") from error
     if not isinstance(value, dict):
-        raise BadRequestError("[{'type': 'model_attributes_type', 'loc': ('body',)}]", kind="Bad Request")
+        raise invalid("model_attributes_type", "Input should be a valid dictionary or object")
     return value
 
 
-def parse_chat(body: bytes, settings: EngineSettings, names: Mapping[str, object]) -> Ask:
+def parse_chat(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> Ask:
     """A body of /v1/chat/completions; raises BadRequestError."""
-    value = parse_json(body)
-    messages = value.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise _missing("messages")
-    prompt = tuple(tokenize(render_chat(messages)))
-    room = settings.max_model_len - len(prompt)
+    if "messages" not in value:
+        raise invalid("missing", "Field required", "messages")
+    messages = value["messages"]
+    if not isinstance(messages, list):
+        raise invalid("list_type", "Input should be a valid list", "messages")
     limit = _integer(value, "max_completion_tokens", None)
     limit = _integer(value, "max_tokens", None) if limit is None else limit
-    return _ask(value, settings, names, (prompt,), room if limit is None else limit)
+    _check_common(value, settings, names)
+    if not messages:
+        raise BadRequestError("Cannot apply chat template to an empty conversation.")
+    prompt = tuple(tokenize(render_chat(messages)))
+    room = max(1, settings.max_model_len - len(prompt))
+    return _ask(value, settings, (prompt,), room if limit is None else limit)
 
 
-def parse_completion(body: bytes, settings: EngineSettings, names: Mapping[str, object]) -> Ask:
+def parse_completion(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> Ask:
     """A body of /v1/completions; raises BadRequestError."""
-    value = parse_json(body)
-    if "prompt" not in value:
-        raise _missing("prompt")
+    if value.get("prompt") is None:
+        raise BadRequestError("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+    prompts = _prompts(value["prompt"])
     limit = _integer(value, "max_tokens", 16)
     assert limit is not None
-    return _ask(value, settings, names, _prompts(value["prompt"]), limit)
+    _check_common(value, settings, names)
+    return _ask(value, settings, prompts, limit)
+
+
+def _check_common(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> None:
+    if value.get("stream_options") and not value.get("stream"):
+        raise BadRequestError("Stream options can only be defined when `stream=True`.", param="stream_options")
+    if (model := value.get("model") or settings.model) not in names:
+        raise unknown_model(model, names)
 
 
 def _ask(
-    value: Mapping[str, Any],
-    settings: EngineSettings,
-    names: Mapping[str, object],
-    prompts: tuple[tuple[int, ...], ...],
-    max_tokens: int,
+    value: Mapping[str, Any], settings: EngineSettings, prompts: tuple[tuple[int, ...], ...], max_tokens: int
 ) -> Ask:
-    model = value.get("model") or settings.model
-    if model not in names:
-        raise unknown_model(model)
     priority = _integer(value, "priority", 0) or 0
     if priority and not settings.priority_scheduling:
         raise BadRequestError(f"Got priority {priority} but Priority scheduling is not enabled.")
+    choices = _integer(value, "n", 1)
+    if choices is None or choices < 1:
+        raise BadRequestError(f"n must be at least 1, got {choices}.")
     if max_tokens < 1:
         raise BadRequestError(f"max_tokens must be at least 1, got {max_tokens}.", param="max_tokens")
     _check_room(max(map(len, prompts)), max_tokens, settings.max_model_len)
     options = value.get("stream_options") or {}
-    if options and not value.get("stream"):
-        raise BadRequestError("Stream options can only be defined when `stream=True`.", param="stream_options")
     return Ask(
         chat="messages" in value,
-        model=model,
+        model=value.get("model") or settings.model,
         prompts=prompts,
-        choices=_integer(value, "n", 1) or 1,
+        choices=choices,
         max_tokens=max_tokens,
         stream=bool(value.get("stream")),
         include_usage=bool(options.get("include_usage")),
@@ -123,23 +134,32 @@ def _ask(
     )
 
 
-def unknown_model(model: object) -> BadRequestError:
-    """vLLM's answer to a model name that it does not serve."""
-    return BadRequestError(f"The model `{model}` does not exist.", status=404, kind="NotFoundError", param="model")
+def invalid(kind: str, message: str, *where: str) -> BadRequestError:
+    """The answer to a body that is not of the right form."""
+    param = ".".join(("body", *where))
+    said = f"1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': '{message}'}}"
+    return BadRequestError(said, kind="Bad Request", param=param)
+
+
+def unknown_model(model: object, names: Mapping[str, object]) -> BadRequestError:
+    """The answer to a model name that is not served."""
+    said = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
+    return BadRequestError(said, status=404, kind="NotFoundError", param="model")
 
 
 def _check_room(prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
-    if prompt_tokens >= max_model_len:
+    if max_tokens > max_model_len:
         raise BadRequestError(
-            f"This model's maximum context length is {max_model_len} tokens. However, your request has "
-            f"{prompt_tokens} input tokens. Please reduce the length of the input messages.",
-            param="input_tokens",
+            f"max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}. "
+            f"Please request fewer output tokens. (parameter=max_tokens, value={max_tokens})",
+            param="max_tokens",
         )
     if prompt_tokens + max_tokens > max_model_len:
         raise BadRequestError(
-            f"'max_tokens' or 'max_completion_tokens' is too large: {max_tokens}. This model's maximum context "
-            f"length is {max_model_len} tokens and your request has {prompt_tokens} input tokens.",
-            param="max_tokens",
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains at "
+            f"least {prompt_tokens} input tokens and {max_tokens} output tokens are asked for. Please reduce the "
+            "length of the input prompt.",
+            param="input_tokens",
         )
 
 
@@ -153,7 +173,7 @@ def _prompts(prompt: object) -> tuple[tuple[int, ...], ...]:
             return tuple(tuple(tokenize(item)) for item in prompt)
         if all(isinstance(item, list) for item in prompt):
             return tuple(tuple(item) for item in prompt)
-    raise BadRequestError("[{'type': 'string_type', 'loc': ('body', 'prompt')}]", kind="Bad Request")
+    raise invalid("string_type", "Input should be a valid string", "prompt")
 
 
 def _integer(value: Mapping[str, Any], name: str, default: int | None) -> int | None:
@@ -161,11 +181,5 @@ def _integer(value: Mapping[str, Any], name: str, default: int | None) -> int | 
     if number is None:
         return default
     if isinstance(number, bool) or not isinstance(number, int):
-        raise BadRequestError(
-            f"[{{'type': 'int_parsing', 'loc': ('body', '{name}')}}]", kind="Bad Request", param=name
-        )
+        raise invalid("int_parsing", "Input should be a valid integer", name)
     return number
-
-
-def _missing(name: str) -> BadRequestError:
-    return BadRequestError(f"[{{'type': 'missing', 'loc': ('body', '{name}')}}]", kind="Bad Request", param=name)

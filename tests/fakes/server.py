@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -70,31 +70,26 @@ class Api:
             self._changed()
 
     async def _answer(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
-        fault = self.faults.take(request.path)
-        if fault is not None and fault.wrong not in MID_STREAM:
+        record.fault = self.faults.take(request.path)
+        if record.fault is not None and record.fault.wrong not in MID_STREAM:
             record.ending = Ending.FAULT
-            return await misbehave(request, fault)
+            return await misbehave(request, record.fault)
         try:
-            if request.path in _TOKEN_PATHS and request.method == "POST":
-                return await generation.answer(self.core, self.names, request, record, fault)
-            response = await self._handler(request)(request, record)
+            methods = self._routes.get(request.path)
+            if methods is None or request.method not in methods:
+                record.ending = Ending.REFUSED
+                return _no_route(methods)
+            response = await methods[request.method](request, record)
         except BadRequestError as error:
             record.ending = Ending.REFUSED
             return reply(error.body(), error.status)
-        record.ending = Ending.ANSWERED
+        if record.ending is Ending.OPEN:
+            record.ending = Ending.ANSWERED
         return response
-
-    def _handler(self, request: web.BaseRequest) -> Handler:
-        methods = self._routes.get(request.path)
-        if methods is None:
-            raise BadRequestError("Not Found", status=404, kind="Not Found")
-        if request.method not in methods:
-            raise BadRequestError("Method Not Allowed", status=405, kind="Method Not Allowed")
-        return methods[request.method]
 
     def _make_routes(self) -> dict[str, dict[str, Handler]]:
         routes: dict[str, dict[str, Handler]] = {
-            **{path: {} for path in _TOKEN_PATHS},
+            **{path: {"POST": self._tokens} for path in _TOKEN_PATHS},
             "/v1/models": {"GET": self._models},
             "/health": {"GET": self._health},
             "/ping": {"GET": self._health, "POST": self._health},
@@ -110,6 +105,9 @@ class Api:
         if self.settings.development_paths:
             routes |= {path: {"POST": self._administer} for path in _ADMINISTRATION}
         return routes
+
+    async def _tokens(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        return await generation.answer(self.core, self.names, request, record)
 
     async def _models(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
         length = self.settings.max_model_len
@@ -139,7 +137,7 @@ class Api:
     async def _tokenize(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
         value = parse_json(record.body)
         if value.get("model") not in (None, *self.names):
-            raise unknown_model(value["model"])
+            raise unknown_model(value["model"], self.names)
         text = value["prompt"] if "prompt" in value else render_chat(value.get("messages") or [])
         ids = tokenize(str(text))
         body = {"count": len(ids), "max_model_len": self.settings.max_model_len, "tokens": ids}
@@ -164,3 +162,10 @@ class Api:
     async def _administer(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
         self.administered.append(request.path)
         return web.Response()
+
+
+def _no_route(methods: Mapping[str, Handler] | None) -> web.Response:
+    """FastAPI's own answers, which vLLM does not translate."""
+    if methods is None:
+        return reply({"detail": "Not Found"}, 404)
+    return reply({"detail": "Method Not Allowed"}, 405, {"allow": ", ".join(methods)})
