@@ -1,1 +1,1 @@
-"""The operator: makes and heals the pods of ModelPools, scales them, judges AgentWorkflows. Nothing of the router."""
+"""The operator: makes, heals and scales the pods of ModelPools, judges AgentWorkflows. Nothing of the router."""

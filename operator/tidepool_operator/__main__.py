@@ -1,0 +1,60 @@
+"""`tidepool-operator run`."""
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from tidepool_operator.app import Operator
+from tidepool_operator.cluster.client import Client
+from tidepool_operator.errors import ConfigurationError
+from tidepool_operator.settings import Settings, from_process
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's time, level, logger, message and, where there is one, trace."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the operator until SIGTERM or SIGINT; 2 when it cannot start."""
+    settings = from_process(sys.argv[1:] if arguments is None else arguments)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
+    for chatty in ("httpx", "httpcore", "aiohttp.access", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        asyncio.run(serve(settings))
+    except ConfigurationError as error:
+        sys.stderr.write(f"tidepool-operator: {error}\n")
+        return 2
+    return 0
+
+
+async def serve(settings: Settings) -> None:
+    """One operator, from connecting to giving up its Lease."""
+    async with await Client.connect(settings.kubeconfig) as client:
+        operator = Operator(settings, client)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, operator.stop)
+        await operator.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""The operator, put together: watches into the store, the store into a queue, the queue into reconciles."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tidepool_operator.autoscaler import Autoscaler, AutoscalerSettings
+from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.canary import Canary
+from tidepool_operator.cluster.client import Client
+from tidepool_operator.cluster.gateways import Gateways, Publisher
+from tidepool_operator.cluster.health import Figures, HealthServer
+from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
+from tidepool_operator.cluster.lease import Lease
+from tidepool_operator.cluster.sidecars import Sidecars
+from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
+from tidepool_operator.cluster.workqueue import WorkQueue
+from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyRequests
+from tidepool_operator.events import Recorder
+from tidepool_operator.handlers import SELECTORS, watch
+from tidepool_operator.pool.model import RenderSettings
+from tidepool_operator.reconcile import Reconciler
+from tidepool_operator.settings import LEASE_NAME, Settings
+from tidepool_operator.telemetry.gateways import Gateways as GatewayStreams
+from tidepool_operator.telemetry.prometheus import NoPrometheus, Prometheus, PrometheusSettings
+from tidepool_operator.view import View
+from tidepool_operator.workflows import Workflows
+
+log = logging.getLogger(__name__)
+
+# A reconcile is a few dozen requests; one that is late by this much hangs.
+_STUCK_SECONDS: Final = 300.0
+_CRD_PAUSE_SECONDS: Final = 2.0
+
+
+class Work(StrEnum):
+    """What a key in the queue is of."""
+
+    POOL = "pool"
+    WORKFLOW = "workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One key in the queue."""
+
+    work: Work
+    key: Key
+
+
+class Operator:
+    """One operator process. `run` lasts until `stop` is called or something that must live has ended."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._settings = settings
+        self.store = Store()
+        self.queue: WorkQueue[Item] = WorkQueue()
+        self.figures = Figures()
+        self._stop = asyncio.Event()
+        self._open = Api(client)
+        self.lease = Lease(self._open, settings.namespace, LEASE_NAME, settings.identity)
+        self._api = Api(client, self.lease.fence)
+        self._canary = Canary(self._open, self.store, SELECTORS, settings.watch_namespaces)
+        self._gateways = Gateways(self._open, settings.namespace, self._all_due)
+        self._sidecars = Sidecars()
+        self._view = View(self._api, self.store, self._gateways.addresses, self._pool_due, self._leading)
+        history = (
+            Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
+        )
+        self._autoscaler = Autoscaler(
+            self._view,
+            history,
+            lambda on_demand: GatewayStreams(self._gateways.addresses, on_demand, time.monotonic),
+            AutoscalerSettings(settings.scale_interval_seconds),
+        )
+        self._publisher = Publisher(
+            self._api,
+            settings.namespace,
+            self._view.fleet,
+            self._gateways.addresses,
+            self._autoscaler.gateways.reports,
+        )
+        recorder = Recorder(self._api, settings.identity)
+        render = RenderSettings(settings.router_image, settings.namespace)
+        self._reconciler = Reconciler(
+            self._api,
+            self.store,
+            render,
+            self._autoscaler.board,
+            self._sidecars,
+            self._gateways.serving,
+            recorder,
+        )
+        self._workflows = Workflows(self._api, self.store, recorder)
+        self.health = HealthServer(self.complaints, self._gauges, self.figures)
+        self.store.listen(self._changed)
+
+    def stop(self) -> None:
+        """End `run` in good order: workers first, the Lease last."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Run until stopped. Raises what ended a part that must live."""
+        async with AsyncExitStack() as stack:
+            await self.health.start(self._settings.health_host, self._settings.health_port)
+            stack.push_async_callback(self.health.close)
+            stack.push_async_callback(self._sidecars.close)
+            await self._wait_for_kinds()
+            tasks: list[asyncio.Task[object]] = [
+                asyncio.create_task(
+                    watch(self.store, self._settings.watch_namespaces, self._stop, asyncio.Event())
+                ),
+                asyncio.create_task(self.lease.run(self._lead)),
+                asyncio.create_task(self._canary.run()),
+                asyncio.create_task(self._gateways.run()),
+                asyncio.create_task(self._stop.wait()),
+            ]
+            # In every replica: it listens and remembers nothing until this process leads.
+            await self._autoscaler.start()
+            stack.push_async_callback(self._autoscaler.close)
+            stack.push_async_callback(_end, tasks)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._stop.set()
+            for task in done:
+                task.result()
+
+    def complaints(self) -> Mapping[str, str]:
+        """What makes this process unfit: a quiet watch, or work that hangs."""
+        found = {f"watch of {kind}": what for kind, what in self._canary.quiet().items()}
+        oldest = self.queue.oldest_seconds()
+        if oldest > _STUCK_SECONDS:
+            found["reconcile"] = f"the oldest item has waited or worked for {oldest:.0f} s"
+        return found
+
+    def _gauges(self) -> Mapping[str, float]:
+        return {
+            "queue_length": len(self.queue),
+            "queue_oldest_seconds": self.queue.oldest_seconds(),
+            "leader": float(self._leading()),
+            "pools": len(self.store.keys(MODEL_POOL)),
+        }
+
+    def _leading(self) -> bool:
+        return self.lease.leads
+
+    async def _wait_for_kinds(self) -> None:
+        """kopf looks once for its kinds, so the CRDs must be there before it starts."""
+        while not self._stop.is_set():
+            try:
+                for kind in (MODEL_POOL, AGENT_WORKFLOW):
+                    namespace = next(iter(self._settings.watch_namespaces), None)
+                    await self._open.list(kind, namespace, metadata_only=True, cached=True)
+            except NotFound:
+                log.warning(
+                    "the CRDs of tidepool.dev are not installed; apply charts/tidepool's CRDs. Waiting for them."
+                )
+            except ApiError as error:
+                log.warning("the API server cannot be used yet: %s", error)
+            else:
+                return
+            await asyncio.sleep(_CRD_PAUSE_SECONDS)
+
+    async def _lead(self) -> None:
+        """What only the leader does; cancelled when the Lease is lost."""
+        await self._canary.synced()
+        self.queue.clear()
+        self._all_due()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.workers):
+                group.create_task(self._work())
+            group.create_task(self._publisher.run())
+            group.create_task(self._resync())
+
+    async def _work(self) -> None:
+        while True:
+            item = await self.queue.take()
+            act: Callable[[Key], Awaitable[float | None]]
+            act = self._reconciler if item.work is Work.POOL else self._workflows
+            began = time.perf_counter()
+            try:
+                again = await act(item.key)
+            except NotLeader:
+                self.queue.done(item)  # the new leader looks at everything
+            except Exception as error:
+                self._failed(item, error)
+            except asyncio.CancelledError:
+                self.queue.done(item)
+                raise
+            else:
+                self.queue.done(item, again_after_seconds=again)
+            self.figures.reconciles += 1
+            self.figures.seconds += time.perf_counter() - began
+
+    def _failed(self, item: Item, error: Exception) -> None:
+        name = type(error).__name__
+        self.figures.errors += 1
+        self.figures.by_error[name] = self.figures.by_error.get(name, 0) + 1
+        asked = error.retry_after_seconds if isinstance(error, TooManyRequests) else None
+        pause = self.queue.failed(item, at_least_seconds=asked or 0.0)
+        # What is not the API server's is a defect: its place matters.
+        trace = None if isinstance(error, ApiError) else error
+        log.error("%s %s failed, again in %.1f s: %s", item.work, item.key, pause, error, exc_info=trace)
+
+    async def _resync(self) -> None:
+        """Every item is looked at now and then, spread over the whole period."""
+        period = self._settings.resync_seconds
+        while True:
+            for item in self._items():
+                self.queue.add(item, random.uniform(0.0, period))  # noqa: S311 - spreads load
+            await asyncio.sleep(period)
+
+    def _items(self) -> list[Item]:
+        pools = [Item(Work.POOL, key) for key in self.store.keys(MODEL_POOL)]
+        return pools + [Item(Work.WORKFLOW, key) for key in self.store.keys(AGENT_WORKFLOW)]
+
+    def _all_due(self) -> None:
+        for item in self._items():
+            self.queue.add(item)
+
+    def _pool_due(self, key: Key) -> None:
+        self.queue.add(Item(Work.POOL, key))
+
+    def _changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
+        item = after or before
+        if item is None:
+            return
+        if kind == AGENT_WORKFLOW:
+            self._workflow_changed(key_of(item), gone=after is None)
+        elif (pool := pool_of(kind, item)) is not None:
+            self._pool_due(pool)
+        if kind == MODEL_POOL:
+            self._publisher.mark_due()
+            if before is None or after is None:
+                self._workflows_due(key_of(item).namespace)
+
+    def _workflow_changed(self, key: Key, *, gone: bool) -> None:
+        if gone:
+            self.queue.forget(Item(Work.WORKFLOW, key))
+        # Workflows may run one another.
+        self._workflows_due(key.namespace)
+
+    def _workflows_due(self, namespace: str) -> None:
+        for key in self.store.keys(AGENT_WORKFLOW):
+            if key.namespace == namespace:
+                self.queue.add(Item(Work.WORKFLOW, key))
+
+
+async def _end(tasks: "Sequence[asyncio.Task[object]]") -> None:
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,179 @@
+"""The gateways' pods, and the fleet that they are told: in a ConfigMap, and pushed to each."""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import httpx
+
+from tidepool_api import contract
+from tidepool_api.load import GatewayReport
+from tidepool_api.routing import Fleet, FleetPool
+from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.kinds import CONFIG_MAP, POD, Object
+from tidepool_operator.errors import ApiError, NotFound
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 2.0
+_TIMEOUT_SECONDS: Final = 2.0
+_SETTLE_SECONDS: Final = 0.2  # many pools change at once when many are applied
+_LABELS: Final = f"{contract.COMPONENT_LABEL}={contract.COMPONENT_GATEWAY}"
+
+
+class Gateways:
+    """Who the gateways are, looked up every two seconds by label: their pods carry no pool's label, and a second
+    watch of all pods would cost more than this list.
+
+    `changed` is called when the set changes.
+    """
+
+    def __init__(self, api: Api, namespace: str, changed: Callable[[], None]) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._changed = changed
+        self._pods: tuple[Object, ...] = ()
+
+    def addresses(self) -> dict[str, str]:
+        """Address of every gateway pod that is ready or on its way out, by its name."""
+        return {
+            pod["metadata"]["name"]: pod["status"]["podIP"]
+            for pod in self._pods
+            if (pod.get("status") or {}).get("podIP") and (_ready(pod) or pod["metadata"].get("deletionTimestamp"))
+        }
+
+    def serving(self) -> tuple[str, ...]:
+        """Addresses that take new requests."""
+        return tuple(
+            sorted(
+                pod["status"]["podIP"]
+                for pod in self._pods
+                if _ready(pod) and not pod["metadata"].get("deletionTimestamp")
+            )
+        )
+
+    async def look(self) -> None:
+        """Look once. Raises ApiError."""
+        before = self.serving()
+        self._pods = tuple(await self._api.list(POD, self._namespace, labels=_LABELS, cached=True))
+        if self.serving() != before:
+            self._changed()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except ApiError as error:
+                log.warning("the gateways' pods could not be listed: %s", error)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+class Publisher:
+    """Keeps the fleet's ConfigMap and every gateway at the fleet that `pools` says.
+
+    `issued_at` moves only when the pools do, also across a restart of the operator.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        pools: Callable[[], tuple[FleetPool, ...]],
+        gateways: Callable[[], Mapping[str, str]],
+        reports: Callable[[], Mapping[str, GatewayReport]],
+        control_port: int = contract.CONTROL_PORT,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._pools = pools
+        self._gateways = gateways
+        self._reports = reports
+        self._control_port = control_port
+        self._fleet: Fleet | None = None
+        self._due = asyncio.Event()
+
+    def mark_due(self) -> None:
+        """A pool changed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+            while True:
+                try:
+                    await self.publish()
+                    await self._push(client)
+                except ApiError as error:
+                    log.warning("the fleet could not be published, trying again: %s", error)
+                try:
+                    await asyncio.wait_for(self._due.wait(), _LOOK_SECONDS)
+                    await asyncio.sleep(_SETTLE_SECONDS)
+                except TimeoutError:
+                    continue
+
+    async def publish(self) -> Fleet:
+        """Write the ConfigMap where the pools changed. Raises ApiError."""
+        self._due.clear()
+        known = self._fleet if self._fleet is not None else await self._published()
+        pools = self._pools()
+        if known is not None and known.pools == pools:
+            self._fleet = known
+            return known
+        earlier = known.issued_at if known is not None and known.issued_at is not None else 0.0
+        fleet = Fleet(issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)), pools=pools)
+        await self._api.apply(self._config_map(fleet))
+        self._fleet = fleet
+        log.info("published a fleet of %d pools", len(pools))
+        return fleet
+
+    async def _published(self) -> Fleet | None:
+        try:
+            item = await self._api.get(CONFIG_MAP, self._namespace, contract.FLEET_CONFIGMAP)
+            return Fleet.model_validate(json.loads((item.get("data") or {})[contract.FLEET_KEY]))
+        except (NotFound, KeyError, ValueError):
+            return None
+
+    def _config_map(self, fleet: Fleet) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": contract.FLEET_CONFIGMAP,
+                "namespace": self._namespace,
+                "labels": {contract.MANAGED_BY_LABEL: contract.MANAGED_BY},
+            },
+            "data": {contract.FLEET_KEY: fleet.model_dump_json(by_alias=True, indent=1)},
+        }
+
+    async def _push(self, client: httpx.AsyncClient) -> None:
+        fleet, reports = self._fleet, self._reports()
+        if fleet is None or fleet.issued_at is None:
+            return
+        body = fleet.model_dump_json(by_alias=True).encode()
+        behind = [
+            address
+            for name, address in self._gateways().items()
+            if name not in reports or (reports[name].fleet_issued_at or 0.0) < fleet.issued_at
+        ]
+        await asyncio.gather(*(self._put(client, address, body) for address in behind))
+
+    async def _put(self, client: httpx.AsyncClient, address: str, body: bytes) -> None:
+        host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
+        url = f"http://{host}:{self._control_port}{contract.PATH_FLEET}"
+        try:
+            answer = await client.put(url, content=body, headers={"content-type": "application/json"})
+        except httpx.HTTPError as error:
+            log.info("the fleet did not reach gateway %s: %r", address, error)
+            return
+        if answer.is_error:
+            log.warning("gateway %s refuses the fleet: %s %s", address, answer.status_code, answer.text)
+
+
+def _ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)

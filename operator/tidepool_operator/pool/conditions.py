@@ -1,0 +1,151 @@
+"""A pool's conditions.
+
+Ready=True means: the spec as applied (observedGeneration) is served by at least one pod of its own revision, or
+the pool is at zero because it was asked to be. Pods of an earlier revision never make a pool Ready; that they
+serve on during a rollout shows in readyReplicas, in Progressing and in Ready's message.
+"""
+
+from dataclasses import dataclass
+
+from tidepool_api.status import PoolCondition
+from tidepool_operator.pool.diagnosis import TROUBLES, Finding, foremost
+from tidepool_operator.pool.fleet import Counted
+from tidepool_operator.pool.model import Observed
+from tidepool_operator.pool.reasons import Reason, explain
+from tidepool_operator.pool.render import Rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a status is written from. `refusal`: nothing of the new spec can be acted on."""
+
+    observed: Observed
+    rendered: Rendered | None
+    new: Counted | None
+    olds: tuple[Counted, ...] = ()
+    findings: tuple[Finding, ...] = ()  # of the new revision first to matter, then of the old ones
+    refusal: Finding | None = None
+    stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition without its times."""
+
+    type: PoolCondition
+    holds: bool
+    reason: str
+    message: str = ""
+
+
+def _yes(kind: PoolCondition, reason: str, message: str) -> Verdict:
+    return Verdict(kind, holds=True, reason=reason, message=message)
+
+
+def _no(kind: PoolCondition, reason: str, message: str) -> Verdict:
+    return Verdict(kind, holds=False, reason=reason, message=message)
+
+
+def verdicts(picture: Picture) -> list[Verdict]:
+    """All conditions, in the order in which they are shown."""
+    return [
+        _ready(picture),
+        _progressing(picture),
+        _loaded(picture),
+        _capacity(picture),
+        _scaling_active(picture.observed),
+        _degraded(picture),
+    ]
+
+
+def _served_by_others(picture: Picture) -> str:
+    serving = sum(old.ready for old in picture.olds)
+    return f" Meanwhile {serving} pods of an earlier revision serve." if serving else ""
+
+
+def _ready(picture: Picture) -> Verdict:
+    wanted, new = picture.observed.pool.spec.replicas, picture.new
+    if picture.refusal is not None:
+        message = explain(picture.refusal.reason, picture.refusal.what) + _served_by_others(picture)
+        return _no(PoolCondition.READY, picture.refusal.reason, message)
+    if wanted == 0:
+        message = "The pool is at zero; a request at a gateway or at the pool's own Service starts it."
+        if picture.observed.pool.spec.scaling is None:
+            message = "The pool is at zero, as spec.replicas says."
+        return _yes(PoolCondition.READY, Reason.SCALED_TO_ZERO, message)
+    if new is not None and new.ready:
+        message = f"{min(new.ready, wanted)} of {wanted} pods serve this spec."
+        return _yes(PoolCondition.READY, Reason.SERVING, message)
+    finding = foremost(picture.findings) or Finding(Reason.STARTING, "The first pod is being made")
+    message = explain(finding.reason, finding.what) + _served_by_others(picture)
+    return _no(PoolCondition.READY, finding.reason, message)
+
+
+def _progressing(picture: Picture) -> Verdict:
+    kind, wanted, new = PoolCondition.PROGRESSING, picture.observed.pool.spec.replicas, picture.new
+    if picture.refusal is not None:
+        return _no(kind, picture.refusal.reason, "Nothing is changed until the spec is corrected.")
+    if picture.stuck:
+        finding = foremost(picture.findings)
+        what = finding.what if finding else "the new pods are not made"
+        message = f"A pod is not ready within {picture.observed.pool.spec.rollout.progress_deadline}: {what}"
+        reason = Reason.PROGRESS_DEADLINE_EXCEEDED
+        return _no(kind, reason, explain(reason, message))
+    ready = new.ready if new else 0
+    left = sum(len(old.live) + old.replicas for old in picture.olds)
+    if left:
+        message = (
+            f"{ready} of {wanted} pods of the new revision are ready; those of the earlier one go as they come."
+        )
+        return _yes(kind, Reason.ROLLING_OUT, message)
+    live = len(new.live) if new else 0
+    if ready != wanted or live != wanted:
+        return _yes(kind, Reason.SCALING, f"{ready} of {wanted} pods are ready.")
+    return _no(kind, Reason.COMPLETE, "Every pod is as the spec asks for.")
+
+
+def _loaded(picture: Picture) -> Verdict:
+    kind, new = PoolCondition.MODEL_LOADED, picture.new
+    if new is not None and any(pod.ready or pod.started for pod in new.live):
+        return _yes(kind, Reason.LOADED, f"The engine serves {picture.observed.pool.served_name}.")
+    if picture.refusal is None and picture.observed.pool.spec.replicas == 0:
+        return _no(kind, Reason.SCALED_TO_ZERO, "The pool is at zero.")
+    finding = picture.refusal or foremost(picture.findings) or Finding(Reason.STARTING, "No pod runs yet")
+    return _no(kind, finding.reason, explain(finding.reason, finding.what))
+
+
+def _capacity(picture: Picture) -> Verdict:
+    kind, accelerator = PoolCondition.CAPACITY_AVAILABLE, picture.observed.pool.spec.accelerator
+    revisions = [entry for entry in (picture.new, *picture.olds) if entry is not None]
+    short = sum(entry.short_of_accelerators for entry in revisions)
+    if short:
+        missing = short * accelerator.count
+        what = f"{short} pods wait for {missing} more {accelerator.resource}"
+        reason = Reason.INSUFFICIENT_ACCELERATORS
+        return _no(kind, reason, explain(reason, what))
+    other = next((entry for entry in picture.findings if entry.reason is Reason.UNSCHEDULABLE), None)
+    if other is not None:
+        return _no(kind, other.reason, explain(other.reason, other.what))
+    return _yes(kind, Reason.ENOUGH, "Every pod has found its place.")
+
+
+def _scaling_active(observed: Observed) -> Verdict:
+    kind, decision = PoolCondition.SCALING_ACTIVE, observed.decision
+    if observed.pool.spec.scaling is None:
+        return _no(kind, Reason.SCALING_OFF, "spec.replicas is left to people, an HPA or KEDA.")
+    if decision is None:
+        return _no(kind, Reason.NO_DECISION, "The autoscaler has not decided yet.")
+    return Verdict(kind, decision.binding != "data", decision.reason, decision.message)
+
+
+def _degraded(picture: Picture) -> Verdict:
+    kind = PoolCondition.DEGRADED
+    if picture.refusal is not None:
+        return _yes(kind, picture.refusal.reason, explain(picture.refusal.reason, picture.refusal.what))
+    trouble = foremost([entry for entry in picture.findings if entry.reason in TROUBLES])
+    if trouble is not None:
+        return _yes(kind, trouble.reason, explain(trouble.reason, trouble.what))
+    if picture.stuck:
+        reason = Reason.PROGRESS_DEADLINE_EXCEEDED
+        return _yes(kind, reason, explain(reason, "The rollout is stopped"))
+    return _no(kind, Reason.HEALTHY, "Nothing is known to be wrong.")

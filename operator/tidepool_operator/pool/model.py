@@ -1,0 +1,118 @@
+"""What a plan is made from, and the plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from tidepool_api.load import LoadReport
+from tidepool_api.modelpool import ModelPool
+from tidepool_operator.scaling.model import Decision
+
+# An object as the API server speaks it.
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderSettings:
+    """What the operator's own installation adds to what a pool asks for."""
+
+    router_image: str
+    operator_namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One look at a pool; all objects are those with the pool's label in its namespace.
+
+    `problems` say why the spec cannot be served ("field: what to do"). `refused` holds the API server's words by
+    revision, from the strict dry run; `taken` names objects ("Service llama") that exist and belong to somebody
+    else. `loads` are load reports by pod name, `gateways` the addresses of the
+    gateways' pods. `history` holds past decisions, the newest first.
+    """
+
+    pool: ModelPool
+    raw_status: Mapping[str, Any]
+    settings: RenderSettings
+    problems: tuple[str, ...] = ()
+    objects: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    taken: tuple[str, ...] = ()
+    loads: Mapping[str, LoadReport] = field(default_factory=dict)
+    gateways: tuple[str, ...] = ()
+    decision: Decision | None = None
+    history: tuple[Decision, ...] = ()
+
+
+class Severity(StrEnum):
+    """Types of a Kubernetes event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A Kubernetes event about the pool, for people."""
+
+    severity: Severity
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A new replica count of a Deployment."""
+
+    deployment: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A pod's deletion cost; None takes the mark away."""
+
+    pod: str
+    cost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """An object to delete: that very one, by its uid."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, in this order: checks, applies, marks, scales, deletes, status, notes.
+
+    `checks` are objects for the strict dry run; when one is refused nothing else may be done, and the plan is made
+    anew with the refusal. `status` is the whole new status, None when it says what it said. `wants_loads`: make
+    the plan anew with load reports, since pods are being chosen.
+    """
+
+    checks: tuple[Object, ...] = ()
+    applies: tuple[Object, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    scales: tuple[Scale, ...] = ()
+    deletes: tuple[Doomed, ...] = ()
+    status: Object | None = None
+    notes: tuple[Note, ...] = ()
+    wants_loads: bool = False
+    requeue_after_seconds: float | None = None
+
+
+def parse_time(text: str | None) -> float | None:
+    """Unix seconds of an RFC 3339 time; None for nothing."""
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def format_time(seconds: float) -> str:
+    """RFC 3339, whole seconds, as metav1.Time."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,219 @@
+"""From one look at a pool to what to do now."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidepool_api.units import duration_seconds
+from tidepool_operator.pool import render, zero
+from tidepool_operator.pool.conditions import Picture
+from tidepool_operator.pool.diagnosis import Finding, deployment_finding
+from tidepool_operator.pool.drift import differs, stamped
+from tidepool_operator.pool.fleet import Counted, count, pod_facts
+from tidepool_operator.pool.model import Doomed, Mark, Object, Observed, Plan, Scale
+from tidepool_operator.pool.reasons import Reason
+from tidepool_operator.pool.rollout import Group, allowance, targets
+from tidepool_operator.pool.status import outcome
+from tidepool_operator.pool.victims import choose
+
+# What somebody else still holds (a pool of the same name that is being deleted) is looked at again soon.
+_LEFTOVER_SECONDS: Final = 2.0
+
+
+def plan(observed: Observed, now: float) -> Plan:
+    """What to do for the pool at `now` (Unix seconds). The same look gives the same plan."""
+    if observed.pool.metadata.deletion_timestamp:
+        # Everything carries an owner reference: the garbage collector does it, with or without an operator.
+        return Plan()
+    revisions = _revisions(observed)
+    if observed.problems:
+        return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, "; ".join(observed.problems)), now)
+    try:
+        rendered = render.render(observed.pool, observed.settings)
+    except ValueError as error:
+        return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, str(error)), now)
+    if observed.taken:
+        what = f"{', '.join(observed.taken)} exists already and does not belong to this pool"
+        return _refused(observed, rendered, revisions, Finding(Reason.NAME_TAKEN, what), now)
+    refusal = observed.refused.get(rendered.revision)
+    if refusal is not None:
+        what = f"The API server refuses the pods: {refusal}"
+        return _refused(observed, rendered, revisions, Finding(Reason.POD_TEMPLATE_REJECTED, what), now)
+    return _serve(observed, rendered, revisions, now)
+
+
+def is_own(observed: Observed, item: Object) -> bool:
+    """Whether an object belongs to this very pool, and not to one of its name before it, and stays."""
+    owners = item["metadata"].get("ownerReferences") or []
+    mine = any(owner.get("uid") == observed.pool.metadata.uid for owner in owners)
+    return mine and not item["metadata"].get("deletionTimestamp")
+
+
+def _revisions(observed: Observed) -> dict[str, Counted]:
+    accelerator = observed.pool.spec.accelerator.resource
+    deployments = [item for item in observed.objects if item["kind"] == "Deployment" and is_own(observed, item)]
+    return count(deployments, (pod_facts(pod, accelerator) for pod in observed.pods))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Replica counts to go to, and what has to be marked first."""
+
+    scales: tuple[Scale, ...]
+    marks: tuple[Mark, ...]
+    wants_loads: bool
+
+
+def _serve(observed: Observed, rendered: render.Rendered, revisions: Mapping[str, Counted], now: float) -> Plan:
+    new = revisions.get(rendered.revision, Counted(rendered.revision, None))
+    olds = tuple(entry for name, entry in revisions.items() if name != rendered.revision)
+    stuck = _stuck(observed, new, now)
+    goals = _goals(observed, new, olds, stuck=stuck)
+    counts = _counts(goals, (new, *olds), observed)
+    extra = _slice(observed, sum(entry.ready for entry in (new, *olds)))
+    made, checks, leftover = _wanted(observed, rendered, new, goals[new.revision], extra)
+    picture = Picture(observed, rendered, new, olds, _findings(new, olds), stuck=stuck)
+    told = outcome(picture, now)
+    return Plan(
+        checks=checks,
+        applies=made,
+        marks=counts.marks,
+        scales=counts.scales,
+        deletes=(*_finished(observed, new, olds), *_slice_gone(observed, (new, *olds))),
+        status=told.status,
+        notes=told.notes,
+        wants_loads=counts.wants_loads,
+        requeue_after_seconds=_LEFTOVER_SECONDS if leftover else _until_deadline(observed, new, now),
+    )
+
+
+def _goals(observed: Observed, new: Counted, olds: Sequence[Counted], *, stuck: bool) -> Mapping[str, int]:
+    rollout, wanted = observed.pool.spec.rollout, observed.pool.spec.replicas
+    short = new.short_of_accelerators > 0
+    allowed = allowance(rollout.max_surge, rollout.max_unavailable, wanted, short=short)
+    return targets(wanted, _group(new), [_group(old) for old in olds], allowed, stuck=stuck)
+
+
+def _group(entry: Counted) -> Group:
+    return Group(entry.revision, entry.replicas, entry.ready, entry.short_of_accelerators)
+
+
+def _stuck(observed: Observed, new: Counted, now: float) -> bool:
+    """Whether a pod of the new revision has not become ready within the deadline.
+
+    Its time starts anew whenever the revision gets on: pods that wait for the places of others are not to blame.
+    """
+    deadline = duration_seconds(observed.pool.spec.rollout.progress_deadline)
+    if new.deployment is not None and new.replicas and not new.live:
+        return now - new.changed_at > deadline
+    late = [pod for pod in new.live if not pod.ready]
+    return any(now - max(pod.created_at, pod.changed_at, new.changed_at) > deadline for pod in late)
+
+
+def _until_deadline(observed: Observed, new: Counted, now: float) -> float | None:
+    """Nothing happens when a deadline passes, so a look has to be asked for."""
+    late = [pod for pod in new.live if not pod.ready]
+    if not late:
+        return None
+    deadline = duration_seconds(observed.pool.spec.rollout.progress_deadline)
+    left = min(max(pod.created_at, pod.changed_at, new.changed_at) + deadline - now for pod in late)
+    return left + 1.0 if left > 0 else None
+
+
+def _counts(goals: Mapping[str, int], revisions: Sequence[Counted], observed: Observed) -> _Counts:
+    scales: list[Scale] = []
+    marks: list[Mark] = []
+    wants_loads = False
+    for entry in revisions:
+        if entry.deployment is None:
+            continue
+        goal, name = goals[entry.revision], entry.deployment["metadata"]["name"]
+        # Marks stay until the pods are gone: the ReplicaSet's controller acts after the count was lowered.
+        # Where all of a revision's pods go together there is nobody to choose.
+        going = max(0, len(entry.live) - goal)
+        choice = choose(entry.live if goal else (), going, observed.loads)
+        marks += choice.marks
+        wants_loads = wants_loads or (bool(choice.marks) and not observed.loads)
+        if goal > entry.replicas or (goal < entry.replicas and choice.marked):
+            scales.append(Scale(name, goal))
+    return _Counts(tuple(scales), tuple(marks), wants_loads)
+
+
+def _wanted(
+    observed: Observed, rendered: render.Rendered, new: Counted, goal: int, extra: Sequence[Object]
+) -> tuple[tuple[Object, ...], tuple[Object, ...], bool]:
+    """Objects to apply, those of them to check first, and whether something of another pool is in the way."""
+    live = {(item["kind"], item["metadata"]["name"]): item for item in observed.objects}
+    image = render.router_image(new.deployment) if new.deployment else None
+    # Scaling is a step of its own; an object that exists is applied with the count that it has.
+    replicas = new.replicas if new.deployment else goal
+    deployment = render.deployment(observed.pool, rendered, replicas, image)
+    desired = [stamped(item) for item in (*rendered.objects, *extra, deployment)]
+    made = [item for item in desired if differs(item, live.get((item["kind"], item["metadata"]["name"])))]
+    blocked = [item for item in made if _blocked(observed, live.get((item["kind"], item["metadata"]["name"])))]
+    if blocked:
+        return (), (), True
+    checks = tuple(item for item in made if item["kind"] == "Deployment")
+    return tuple(made), checks, False
+
+
+def _blocked(observed: Observed, live: Object | None) -> bool:
+    return live is not None and not is_own(observed, live)
+
+
+def _slice(observed: Observed, ready: int) -> list[Object]:
+    if not observed.gateways or not zero.wanted(observed.pool, ready):
+        return []
+    return [zero.gateway_slice(observed.pool, observed.gateways)]
+
+
+def _slice_gone(observed: Observed, revisions: Sequence[Counted]) -> list[Doomed]:
+    ready = sum(entry.ready for entry in revisions)
+    if zero.wanted(observed.pool, ready):
+        return []
+    name = zero.slice_name(observed.pool.metadata.name)
+    return [
+        _doomed(item)
+        for item in observed.objects
+        if item["kind"] == "EndpointSlice" and item["metadata"]["name"] == name and is_own(observed, item)
+    ]
+
+
+def _finished(observed: Observed, new: Counted, olds: Sequence[Counted]) -> list[Doomed]:
+    """Deployments of earlier revisions that nobody needs: the new one is complete, and all their pods are gone."""
+    if new.ready < observed.pool.spec.replicas or new.deployment is None:
+        return []
+    return [_doomed(old.deployment) for old in olds if old.deployment and not old.replicas and not old.pods]
+
+
+def _doomed(item: Object) -> Doomed:
+    metadata = item["metadata"]
+    return Doomed(item["apiVersion"], item["kind"], metadata["name"], metadata["uid"])
+
+
+def _findings(new: Counted, olds: Sequence[Counted]) -> tuple[Finding, ...]:
+    found = [pod.finding for entry in (new, *olds) for pod in entry.live if pod.finding is not None]
+    made = [entry.deployment for entry in (new, *olds) if entry.deployment is not None]
+    found += [failure for item in made if (failure := deployment_finding(item)) is not None]
+    return tuple(found)
+
+
+def _refused(
+    observed: Observed,
+    rendered: render.Rendered | None,
+    revisions: Mapping[str, Counted],
+    refusal: Finding,
+    now: float,
+) -> Plan:
+    """Nothing new is made; what serves goes on serving, and follows the wanted count where that is known."""
+    new = revisions.get(rendered.revision) if rendered else None
+    olds = tuple(entry for entry in revisions.values() if entry is not new)
+    picture = Picture(observed, rendered, new, olds, _findings(Counted("", None), olds), refusal=refusal)
+    told = outcome(picture, now)
+    made = Plan(status=told.status, notes=told.notes)
+    if rendered is None or not olds:
+        return made
+    counted = new or Counted(rendered.revision, None)
+    goals = _goals(observed, counted, olds, stuck=True)
+    counts = _counts(goals, olds, observed)
+    return replace(made, marks=counts.marks, scales=counts.scales, wants_loads=counts.wants_loads)

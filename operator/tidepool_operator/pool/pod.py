@@ -1,0 +1,183 @@
+"""The pod of an engine and its router, before podTemplate is merged in.
+
+Whatever changes here gives every pool a new revision and restarts its engines: tests/operator/pool holds the hash.
+"""
+
+from typing import Final
+
+from tidepool_api import contract
+from tidepool_api.modelpool import ModelPool
+from tidepool_operator.pool import engine_args
+from tidepool_operator.pool.model import Object
+
+# The longest drain timeout is an hour; the rest is for preStop to answer and the engine to end. A constant, so
+# that the drain timeout can change without a new revision.
+_GRACE_SECONDS: Final = 3900
+_STARTUP_PERIOD_SECONDS: Final = 2
+_STARTUP_SECONDS: Final = 24 * 3600  # rollout.progressDeadline judges slow loads; a probe would only restart them
+_USER: Final = 1000
+_SETTINGS_FOLDER: Final = contract.SETTINGS_FILE.rpartition("/")[0]
+
+
+def settings_config_map(pool: str) -> str:
+    """Name of the ConfigMap with a pool's start settings."""
+    return f"{pool}-settings"
+
+
+def pod_template(pool: ModelPool, router_image: str) -> Object:
+    """The pod template without its revision label. Raises ValueError for a model that cannot be mounted."""
+    name = pool.metadata.name
+    spec: Object = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [_router(pool, router_image)],
+        "containers": [_engine(pool)],
+        "volumes": _volumes(pool),
+    }
+    _place(spec, pool)
+    labels = {
+        contract.MANAGED_BY_LABEL: contract.MANAGED_BY,
+        contract.POOL_LABEL: name,
+        contract.ROLE_LABEL: contract.ROLE_MIXED,
+    }
+    metadata = {"labels": labels, "annotations": dict(contract.SCRAPE_ANNOTATIONS)}
+    return {"metadata": metadata, "spec": spec}
+
+
+def _place(spec: Object, pool: ModelPool) -> None:
+    accelerator, scheduling = pool.spec.accelerator, pool.spec.scheduling
+    if accelerator.node_selector:
+        spec["nodeSelector"] = dict(accelerator.node_selector)
+    if accelerator.tolerations:
+        spec["tolerations"] = [
+            toleration.model_dump(by_alias=True, exclude_none=True) for toleration in accelerator.tolerations
+        ]
+    if scheduling.priority_class_name:
+        spec["priorityClassName"] = scheduling.priority_class_name
+    if scheduling.topology_spread:
+        spec["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}},
+                "matchLabelKeys": [contract.REVISION_LABEL],
+            }
+            for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+        ]
+
+
+def _locked_down() -> Object:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _get(path: str, **rest: object) -> Object:
+    return {"httpGet": {"path": path, "port": contract.CONTROL_PORT}, **rest}
+
+
+def _router(pool: ModelPool, image: str) -> Object:
+    name, namespace = pool.metadata.name, pool.metadata.namespace
+    return {
+        "name": contract.ROUTER_CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        # A native sidecar: started before the engine, stopped after it.
+        "restartPolicy": "Always",
+        "args": [
+            "sidecar",
+            "--engine",
+            f"http://127.0.0.1:{contract.ENGINE_PORT}",
+            "--settings",
+            contract.SETTINGS_FILE,
+            "--wait-for-file",
+            "--peers",
+            contract.peers_url(name, namespace),
+        ],
+        "env": [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")],
+        "ports": [
+            {"name": "http", "containerPort": contract.TRAFFIC_PORT},
+            {"name": "metrics", "containerPort": contract.METRICS_PORT},
+            {"name": "control", "containerPort": contract.CONTROL_PORT},
+        ],
+        # Neither probe needs the engine: it does not run before the sidecar has started.
+        "startupProbe": _get(contract.PATH_HEALTH, periodSeconds=1, timeoutSeconds=2, failureThreshold=120),
+        "livenessProbe": _get(contract.PATH_HEALTH, periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": _locked_down(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "settings", "mountPath": _SETTINGS_FOLDER, "readOnly": True}],
+    }
+
+
+def _engine(pool: ModelPool) -> Object:
+    spec = pool.spec
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+    if engine_args.source(spec.model.uri).claim:
+        mounts.append({"name": "model", "mountPath": engine_args.MODEL_MOUNT, "readOnly": True})  # type: ignore[dict-item]
+    engine: Object = {
+        "name": contract.ENGINE_CONTAINER,
+        "image": spec.engine.image,
+        "args": list(engine_args.arguments(pool)),
+        "env": _environment(pool),
+        # No liveness probe: nothing outside the engine may restart a loaded model.
+        "startupProbe": _get(
+            contract.PATH_ENGINE_STARTED,
+            periodSeconds=_STARTUP_PERIOD_SECONDS,
+            timeoutSeconds=2,
+            failureThreshold=_STARTUP_SECONDS // _STARTUP_PERIOD_SECONDS,
+        ),
+        "readinessProbe": _get(contract.PATH_ENGINE_READY, periodSeconds=2, timeoutSeconds=2, failureThreshold=2),
+        # Held until the ledger is empty; needs no operator.
+        "lifecycle": {"preStop": _get(contract.PATH_DRAIN)},
+        "securityContext": _locked_down(),
+        # The end of the log becomes the termination message, which the diagnosis reads.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+    if spec.accelerator.count:
+        engine["resources"] = {"limits": {spec.accelerator.resource: str(spec.accelerator.count)}}
+    return engine
+
+
+def _environment(pool: ModelPool) -> list[Object]:
+    # The root file system is read-only and user 1000 may have no entry in the image's passwd file.
+    fixed = {"HOME": "/tmp", "USER": "tidepool", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
+    made: dict[str, Object] = {name: {"name": name, "value": value} for name, value in fixed.items()}
+    secret = pool.spec.model.auth_secret_ref
+    if secret is not None:
+        reference = {"secretKeyRef": {"name": secret.name, "key": secret.key}}
+        made["HF_TOKEN"] = {"name": "HF_TOKEN", "valueFrom": reference}
+    for variable in pool.spec.engine.env:
+        made[variable.name] = variable.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return list(made.values())
+
+
+def _volumes(pool: ModelPool) -> list[Object]:
+    settings = {"name": settings_config_map(pool.metadata.name), "optional": True}
+    volumes: list[Object] = [
+        {"name": "settings", "configMap": settings},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    claim = engine_args.source(pool.spec.model.uri).claim
+    if claim:
+        volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+    return volumes
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

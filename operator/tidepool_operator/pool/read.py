@@ -1,0 +1,36 @@
+"""From the API server's object to a ModelPool that plans can be made for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tidepool_api.engine import Model
+from tidepool_api.modelpool import ModelPool, ModelPoolSpec
+from tidepool_api.problems import problems, unknown_fields
+
+
+def read(raw: Mapping[str, Any]) -> tuple[ModelPool, tuple[str, ...]]:
+    """The pool, and why its spec cannot be served (nothing: it can).
+
+    Fields that this release does not know are left aside: a newer CRD must not stop it. A spec that cannot be read
+    at all gives a pool with an empty spec and the reasons; its metadata and replicas are right.
+    """
+    name = raw["metadata"]["name"]
+    spec = raw.get("spec") or {}
+    found = tuple(str(problem) for problem in problems(spec, name))
+    known = {"metadata": raw["metadata"], "status": raw.get("status") or {}}
+    try:
+        return ModelPool.model_validate({**known, "spec": spec}), found
+    except ValidationError as error:
+        reasons = found or tuple(str(error).splitlines()[:1])
+    replicas = spec.get("replicas", 1) if isinstance(spec, Mapping) else 1
+    empty = ModelPoolSpec(
+        model=Model(uri="hf://unreadable/spec"), replicas=replicas if isinstance(replicas, int) else 1
+    )
+    return ModelPool.model_validate({**known, "spec": empty}), reasons
+
+
+def strangers(raw: Mapping[str, Any]) -> list[str]:
+    """Paths of fields of the spec that this release does not know."""
+    return unknown_fields(ModelPoolSpec, raw.get("spec") or {})

@@ -1,0 +1,237 @@
+"""From a ModelPool to the objects that serve it, as server-side apply wants them."""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from tidepool_api import contract
+from tidepool_api.modelpool import ModelPool
+from tidepool_api.routing import FleetPool, SidecarSettings
+from tidepool_api.units import duration_seconds
+from tidepool_operator.pool import engine_args
+from tidepool_operator.pool.model import Object, RenderSettings
+from tidepool_operator.pool.pod import pod_template, settings_config_map
+from tidepool_operator.pool.podtemplate import merge_template
+from tidepool_operator.pool.revision import revision_of
+
+_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a pool's spec asks for, but for the replica counts."""
+
+    revision: str
+    deployment: str
+    template: Object
+    engine_args: tuple[str, ...]
+    objects: tuple[Object, ...]  # everything but Deployments
+
+
+def render(pool: ModelPool, settings: RenderSettings) -> Rendered:
+    """Raises ValueError, naming the field, for a spec that cannot be rendered."""
+    template = merge_template(pod_template(pool, settings.router_image), pool.spec.pod_template)
+    # What the selectors and the gateways rely on cannot be merged away.
+    labels = template.setdefault("metadata", {}).setdefault("labels", {})
+    labels |= _labels(pool) | {contract.ROLE_LABEL: contract.ROLE_MIXED}
+    revision = revision_of(template)
+    labels[contract.REVISION_LABEL] = revision
+    return Rendered(
+        revision=revision,
+        deployment=f"{pool.metadata.name}-{revision}",
+        template=template,
+        engine_args=engine_args.arguments(pool),
+        objects=(
+            _service_account(pool),
+            _config_map(pool),
+            _network_policy(pool, settings),
+            *_services(pool),
+            _disruption_budget(pool),
+        ),
+    )
+
+
+def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image: str | None = None) -> Object:
+    """The Deployment of the rendered revision; `router_image`: that of the Deployment, where it exists already."""
+    template = rendered.template
+    if router_image is not None:
+        template = _with_router(template, router_image)
+    deadline = int(duration_seconds(pool.spec.rollout.progress_deadline))
+    labels = {contract.REVISION_LABEL: rendered.revision, contract.ROLE_LABEL: contract.ROLE_MIXED}
+    spec = {
+        "replicas": replicas,
+        "revisionHistoryLimit": 1,
+        "progressDeadlineSeconds": max(1, deadline),
+        "selector": {"matchLabels": _labels(pool) | {contract.REVISION_LABEL: rendered.revision}},
+        # Its template never changes; only a repaired drift makes this strategy act.
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": template,
+    }
+    return _object(pool, "apps/v1", "Deployment", rendered.deployment, labels=labels, spec=spec)
+
+
+def router_image(live: Object) -> str | None:
+    """The router's image of a Deployment."""
+    containers = live["spec"]["template"]["spec"].get("initContainers") or []
+    return next((entry["image"] for entry in containers if entry["name"] == contract.ROUTER_CONTAINER), None)
+
+
+def sidecar_settings(pool: ModelPool) -> SidecarSettings:
+    """What the pool's sidecars are to know; changes restart nothing."""
+    return SidecarSettings(
+        pool=pool.metadata.name,
+        namespace=pool.metadata.namespace,
+        model=pool.served_name,
+        aliases=pool.spec.model.aliases,
+        routing=pool.spec.routing,
+        drain_timeout=pool.spec.rollout.drain_timeout,
+    )
+
+
+def fleet_pool(pool: ModelPool) -> FleetPool:
+    """The pool as gateways see it."""
+    return FleetPool(
+        name=pool.key,
+        models=pool.served_names,
+        endpoints=(contract.peers_url(pool.metadata.name, pool.metadata.namespace),),
+        routing=pool.spec.routing,
+        wakes=pool.spec.scaling is not None or pool.spec.replicas > 0,
+    )
+
+
+def url(pool: ModelPool) -> str:
+    """Base address of the pool's own OpenAI API inside the cluster."""
+    return f"http://{pool.metadata.name}.{pool.metadata.namespace}.svc/v1"
+
+
+def selector(pool: ModelPool) -> str:
+    """Label selector of the pool's pods, for the scale subresource."""
+    return ",".join(f"{key}={value}" for key, value in sorted(_labels(pool).items()))
+
+
+def owned(pool: ModelPool, api_version: str, kind: str, name: str, labels: dict[str, str] | None = None) -> Object:
+    """The frame of an object that goes with the pool, also when the operator is away at that moment."""
+    return _object(pool, api_version, kind, name, labels=labels)
+
+
+def _object(
+    pool: ModelPool,
+    api_version: str,
+    kind: str,
+    name: str,
+    *,
+    labels: dict[str, str] | None = None,
+    **rest: object,
+) -> Object:
+    owner = {
+        "apiVersion": contract.API_VERSION,
+        "kind": "ModelPool",
+        "name": pool.metadata.name,
+        "uid": pool.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = {
+        "name": name,
+        "namespace": pool.metadata.namespace,
+        "labels": _labels(pool) | (labels or {}),
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
+
+
+def _labels(pool: ModelPool) -> dict[str, str]:
+    return {contract.MANAGED_BY_LABEL: contract.MANAGED_BY, contract.POOL_LABEL: pool.metadata.name}
+
+
+def _service_account(pool: ModelPool) -> Object:
+    name = pool.metadata.name
+    return _object(pool, "v1", "ServiceAccount", name, automountServiceAccountToken=False)
+
+
+def _config_map(pool: ModelPool) -> Object:
+    text = json.dumps(sidecar_settings(pool).model_dump(by_alias=True, mode="json"), indent=1, sort_keys=True)
+    name = settings_config_map(pool.metadata.name)
+    return _object(pool, "v1", "ConfigMap", name, data={contract.SETTINGS_KEY: text})
+
+
+def _services(pool: ModelPool) -> tuple[Object, Object]:
+    selected = {contract.POOL_LABEL: pool.metadata.name, contract.ROLE_LABEL: contract.ROLE_MIXED}
+    own = {
+        "selector": selected,
+        "ports": [
+            {
+                "name": "http",
+                "port": contract.SERVICE_PORT,
+                "targetPort": contract.TRAFFIC_PORT,
+                "protocol": "TCP",
+                "appProtocol": "http",
+            }
+        ],
+    }
+    # Gateways and peers must know a pod before it is Ready, and while it drains.
+    peers = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": selected,
+        "ports": [
+            {
+                "name": "http",
+                "port": contract.TRAFFIC_PORT,
+                "targetPort": contract.TRAFFIC_PORT,
+                "protocol": "TCP",
+            }
+        ],
+    }
+    name = pool.metadata.name
+    return (
+        _object(pool, "v1", "Service", name, spec=own),
+        _object(pool, "v1", "Service", contract.peers_service(name), spec=peers),
+    )
+
+
+def _disruption_budget(pool: ModelPool) -> Object:
+    spec = {
+        "maxUnavailable": pool.spec.disruption.max_unavailable,
+        "selector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}},
+        # A pod that serves nobody must not hold up the drain of a node.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return _object(pool, "policy/v1", "PodDisruptionBudget", pool.metadata.name, spec=spec)
+
+
+def _network_policy(pool: ModelPool, settings: RenderSettings) -> Object:
+    def part(component: str) -> Object:
+        return {
+            "namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: settings.operator_namespace}},
+            "podSelector": {"matchLabels": {contract.COMPONENT_LABEL: component}},
+        }
+
+    gateways, operator = part(contract.COMPONENT_GATEWAY), part(contract.COMPONENT_OPERATOR)
+    peers: Object = {"podSelector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}}}
+    chosen = [peer.model_dump(by_alias=True, exclude_none=True, mode="json") for peer in pool.spec.access.from_]
+    callers: list[Object] = chosen or [{"podSelector": {}}]
+    spec = {
+        "podSelector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [*callers, peers, gateways, operator], "ports": [_port(contract.TRAFFIC_PORT)]},
+            {"from": [gateways, operator], "ports": [_port(contract.CONTROL_PORT)]},
+            # Whoever scrapes is not known here; the page holds figures only.
+            {"ports": [_port(contract.METRICS_PORT)]},
+        ],
+    }
+    return _object(pool, "networking.k8s.io/v1", "NetworkPolicy", pool.metadata.name, spec=spec)
+
+
+def _port(number: int) -> Object:
+    return {"protocol": "TCP", "port": number}
+
+
+def _with_router(template: Object, image: str) -> Object:
+    spec = dict(template["spec"])
+    spec["initContainers"] = [
+        {**entry, "image": image} if entry.get("name") == contract.ROUTER_CONTAINER else entry
+        for entry in spec.get("initContainers", [])
+    ]
+    return {**template, "spec": spec}

@@ -1,0 +1,182 @@
+"""The status of a pool, and what of it is worth an event."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidepool_api.status import HISTORY_LENGTH, PoolCondition
+from tidepool_operator.pool.conditions import Picture, Verdict, verdicts
+from tidepool_operator.pool.diagnosis import TROUBLES
+from tidepool_operator.pool.model import Note, Object, Observed, Severity, format_time, parse_time
+from tidepool_operator.pool.reasons import Reason
+from tidepool_operator.pool.render import selector, url
+from tidepool_operator.scaling.model import Decision
+
+_VOLATILE_SECONDS: Final = 60.0
+_MESSAGE_LIMIT: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The status to write (None: nothing changed) and events."""
+
+    status: Object | None
+    notes: tuple[Note, ...] = field(default=())
+
+
+def outcome(picture: Picture, now: float) -> Outcome:
+    """The status as of `now`, compared with the one that the pool has."""
+    before = picture.observed.raw_status
+    status = _status(picture, now)
+    if not _worth_writing(before, status, now):
+        return Outcome(None)
+    # A merge patch removes only what it names.
+    gone = {key: None for key in before if key not in status}
+    return Outcome({**status, **gone}, tuple(_notes(before, status)))
+
+
+def _status(picture: Picture, now: float) -> Object:
+    pool, rendered = picture.observed.pool, picture.rendered
+    revisions = [entry for entry in (picture.new, *picture.olds) if entry is not None]
+    status: Object = {
+        "observedGeneration": pool.metadata.generation,
+        "replicas": sum(len(entry.live) for entry in revisions),
+        "readyReplicas": sum(entry.ready for entry in revisions),
+        "updatedReplicas": len(picture.new.live) if picture.new else 0,
+        "desiredReplicas": _desired(picture),
+        "selector": selector(pool),
+        "url": url(pool),
+        "conditions": _conditions(picture, now),
+    }
+    serving = max(revisions, key=lambda entry: (entry.ready, entry is picture.new), default=None)
+    if serving is not None and serving.ready:
+        status["currentRevision"] = serving.revision
+    elif picture.observed.raw_status.get("currentRevision"):
+        status["currentRevision"] = picture.observed.raw_status["currentRevision"]
+    if rendered is not None:
+        status["updateRevision"] = rendered.revision
+        status["engineArgs"] = list(rendered.engine_args)
+    scaling = _scaling(picture.observed)
+    return status | ({"scaling": scaling} if scaling else {})
+
+
+def _desired(picture: Picture) -> int:
+    decision, pool = picture.observed.decision, picture.observed.pool
+    if pool.spec.scaling is not None and decision is not None and pool.spec.scaling.mode == "Recommend":
+        return decision.replicas
+    return pool.spec.replicas
+
+
+def _scaling(observed: Observed) -> Object:
+    if observed.pool.spec.scaling is None:
+        return {}
+    if observed.decision is None:
+        # A restarted operator has not decided yet; what the one before it said stands.
+        return dict(observed.raw_status.get("scaling") or {})
+    history = [_decision(entry) for entry in observed.history[:HISTORY_LENGTH]]
+    before = (observed.raw_status.get("scaling") or {}).get("history") or []
+    known = {(entry["time"], entry["replicas"]) for entry in history}
+    history += [entry for entry in before if (entry["time"], entry["replicas"]) not in known]
+    return {"lastDecision": _decision(observed.decision), "history": history[:HISTORY_LENGTH]}
+
+
+def _decision(decision: Decision) -> Object:
+    return {
+        "time": format_time(decision.time),
+        "replicas": decision.replicas,
+        "reason": decision.reason,
+        "message": decision.message[:_MESSAGE_LIMIT],
+    }
+
+
+def _conditions(picture: Picture, now: float) -> list[Object]:
+    before = {entry["type"]: entry for entry in picture.observed.raw_status.get("conditions") or []}
+    generation = picture.observed.pool.metadata.generation
+    return [_condition(verdict, before.get(verdict.type), generation, now) for verdict in verdicts(picture)]
+
+
+def _condition(verdict: Verdict, before: Mapping[str, Any] | None, generation: int, now: float) -> Object:
+    status = "True" if verdict.holds else "False"
+    since = before["lastTransitionTime"] if before and before["status"] == status else format_time(now)
+    return {
+        "type": str(verdict.type),
+        "status": status,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+        "reason": str(verdict.reason),
+        "message": verdict.message[:_MESSAGE_LIMIT],
+    }
+
+
+def _worth_writing(before: Mapping[str, Any], status: Object, now: float) -> bool:
+    """Live figures change all the time; alone they are written once a minute."""
+    if _steady(before) != _steady(status):
+        return True
+    if _without_times(before) == _without_times(status):
+        return False
+    written = parse_time(((before.get("scaling") or {}).get("lastDecision") or {}).get("time"))
+    return written is None or now - written >= _VOLATILE_SECONDS
+
+
+def _steady(status: Mapping[str, Any]) -> Object:
+    plain = {
+        key: value for key, value in status.items() if key not in ("scaling", "figures") and value is not None
+    }
+    plain["conditions"] = [
+        {key: value for key, value in entry.items() if key != "message" or entry["type"] != "ScalingActive"}
+        for entry in status.get("conditions") or []
+    ]
+    last = (status.get("scaling") or {}).get("lastDecision") or {}
+    plain["decided"] = (last.get("replicas"), last.get("reason"))
+    return plain
+
+
+def _without_times(status: Mapping[str, Any]) -> tuple[Any, ...]:
+    scaling = status.get("scaling") or {}
+    last = {key: value for key, value in (scaling.get("lastDecision") or {}).items() if key != "time"}
+    messages = [entry.get("message") for entry in status.get("conditions") or []]
+    return (last, scaling.get("history"), messages, status.get("figures"))
+
+
+def _notes(before: Mapping[str, Any], status: Object) -> list[Note]:
+    known = {entry["type"]: entry for entry in before.get("conditions") or []}
+    notes: dict[str, Note] = {}
+    for entry in status["conditions"]:
+        earlier = known.get(entry["type"], {})
+        if (earlier.get("status"), earlier.get("reason")) == (entry["status"], entry["reason"]):
+            continue
+        note = _note(entry, bool(earlier))
+        if note is not None:
+            notes.setdefault(note.reason, note)
+    decided = _decided(before, status)
+    if decided is not None:
+        notes.setdefault(decided.reason, decided)
+    return list(notes.values())
+
+
+def _note(entry: Mapping[str, Any], known: bool) -> Note | None:  # noqa: FBT001 - one caller, beside it
+    reason, holds = entry["reason"], entry["status"] == "True"
+    if reason in TROUBLES or reason in (Reason.PROGRESS_DEADLINE_EXCEEDED, *_REFUSALS):
+        return Note(Severity.WARNING, reason, entry["message"])
+    ready = entry["type"] == PoolCondition.READY and holds
+    done = entry["type"] == PoolCondition.PROGRESSING and reason in (Reason.ROLLING_OUT, Reason.COMPLETE)
+    if ready or (done and known):
+        return Note(Severity.NORMAL, reason, entry["message"])
+    return None
+
+
+_REFUSALS: Final[Sequence[Reason]] = (
+    Reason.SPEC_INVALID,
+    Reason.NAME_TAKEN,
+    Reason.POD_TEMPLATE_REJECTED,
+    Reason.QUOTA_EXCEEDED,
+    Reason.PODS_REFUSED,
+)
+
+
+def _decided(before: Mapping[str, Any], status: Object) -> Note | None:
+    new = (status.get("scaling") or {}).get("lastDecision")
+    old = (before.get("scaling") or {}).get("lastDecision") or {}
+    if new is None or new["replicas"] == old.get("replicas"):
+        return None
+    return Note(Severity.NORMAL, new["reason"], f"To {new['replicas']} replicas: {new['message']}")

@@ -1,0 +1,190 @@
+"""One pool, once: observe, plan, apply, status. The only path by which anything about a pool is written."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Protocol
+
+from tidepool_api.contract import POD_DELETION_COST
+from tidepool_api.load import LoadReport
+from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, OWNED, POD, Object, kind_of
+from tidepool_operator.cluster.sidecars import Sidecars
+from tidepool_operator.cluster.store import Key, Store, key_of
+from tidepool_operator.errors import ApiError, Forbidden, Invalid, NotFound
+from tidepool_operator.events import Recorder
+from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, Severity
+from tidepool_operator.pool.plan import is_own, plan
+from tidepool_operator.pool.read import read, strangers
+from tidepool_operator.pool.render import sidecar_settings
+from tidepool_operator.scaling.model import Decision
+
+log = logging.getLogger(__name__)
+
+_PUSH_AGAIN_SECONDS: Final = 5.0
+
+
+class Decisions(Protocol):
+    """The board of the autoscaler."""
+
+    def get(self, key: str) -> Decision | None:
+        """The last decision for a pool."""
+        ...
+
+    def history(self, key: str) -> tuple[Decision, ...]:
+        """Decisions that changed something, the newest first."""
+        ...
+
+
+class Reconciler:
+    """Brings the cluster to what a pool asks for. Safe to run again at any time, and after any interruption."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        render: RenderSettings,
+        board: Decisions,
+        sidecars: Sidecars,
+        gateways: Callable[[], tuple[str, ...]],
+        recorder: Recorder,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._render = render
+        self._board = board
+        self._sidecars = sidecars
+        self._gateways = gateways
+        self._recorder = recorder
+
+    async def __call__(self, key: Key) -> float | None:
+        """Reconcile one pool; seconds until it wants to be looked at again. Raises ApiError and NotLeader."""
+        raw = self._store.get(MODEL_POOL, key)
+        if raw is None:
+            return None
+        try:
+            return await self._reconcile(key, raw)
+        except NotFound:
+            # The pool went while it was worked on: the garbage collector has the rest.
+            if await self._gone(key):
+                return None
+            raise
+        except ApiError as error:
+            message = f"The API server did not do what was asked: {error}. It is asked again."
+            await self._recorder.post(raw, Note(Severity.WARNING, "ReconcileFailed", message))
+            raise
+
+    async def _reconcile(self, key: Key, raw: Object) -> float | None:
+        observed = self._observe(key, raw)
+        made = await self._plan(observed)
+        await self._carry_out(key, made)
+        await self._tell(key, raw, made)
+        if observed.problems or observed.pool.metadata.deletion_timestamp:
+            return made.requeue_after_seconds
+        missed = await self._sidecars.push(sidecar_settings(observed.pool), observed.pods)
+        again = [made.requeue_after_seconds] if made.requeue_after_seconds is not None else []
+        return min([*again, *([_PUSH_AGAIN_SECONDS] if missed else [])], default=None)
+
+    def _observe(self, key: Key, raw: Object) -> Observed:
+        pool, problems = read(raw)
+        return Observed(
+            pool=pool,
+            raw_status=raw.get("status") or {},
+            settings=self._render,
+            problems=problems,
+            objects=tuple(
+                {"apiVersion": kind.api_version, "kind": kind.kind, **item}
+                for kind in OWNED
+                for item in self._store.of_pool(kind, key)
+            ),
+            pods=tuple(self._store.of_pool(POD, key)),
+            gateways=self._gateways(),
+            decision=self._board.get(str(key)),
+            history=self._board.history(str(key)),
+        )
+
+    async def _plan(self, observed: Observed) -> Plan:
+        """The plan, made again with what had to be asked for: loads, the dry run's verdict, taken names."""
+        made = plan(observed, time.time())
+        if made.wants_loads:
+            loads: dict[str, LoadReport] = await self._sidecars.loads(observed.pods)
+            observed = replace(observed, loads=loads)
+            made = plan(observed, time.time())
+        taken = await self._taken(observed, made)
+        if taken:
+            return plan(replace(observed, taken=taken), time.time())
+        refused = await self._refused(made)
+        return plan(replace(observed, refused=refused), time.time()) if refused else made
+
+    async def _taken(self, observed: Observed, made: Plan) -> tuple[str, ...]:
+        """Objects of others under the names that are to be created: force would take them over in silence."""
+        known = {(item["kind"], item["metadata"]["name"]) for item in observed.objects}
+        taken = []
+        for item in made.applies:
+            metadata = item["metadata"]
+            if (item["kind"], metadata["name"]) in known:
+                continue
+            try:
+                live = await self._api.get(kind_of(item), metadata["namespace"], metadata["name"])
+            except NotFound:
+                continue
+            if not is_own(observed, live):
+                taken.append(f"{item['kind']} {metadata['name']}")
+        return tuple(taken)
+
+    async def _refused(self, made: Plan) -> dict[str, str]:
+        refused = {}
+        for item in made.checks:
+            try:
+                await self._api.apply(item, dry_run=True)
+            except (Invalid, Forbidden) as error:
+                _, _, revision = item["metadata"]["name"].rpartition("-")
+                refused[revision] = error.message
+        return refused
+
+    async def _carry_out(self, key: Key, made: Plan) -> None:
+        for item in made.applies:
+            applied = await self._api.apply(item)
+            self._store.put(kind_of(item), applied)
+            log.info("applied %s %s", item["kind"], key_of(item))
+        for mark in made.marks:
+            cost = None if mark.cost is None else str(mark.cost)
+            change: Object = {"metadata": {"annotations": {POD_DELETION_COST: cost}}}
+            marked = await self._unless_gone(key.namespace, mark.pod, change)
+            if marked is not None:
+                self._store.put(POD, marked)
+        for scale in made.scales:
+            await self._api.scale(DEPLOYMENT, key.namespace, scale.deployment, scale.replicas)
+            log.info("scaled Deployment %s/%s to %d", key.namespace, scale.deployment, scale.replicas)
+        for doomed in made.deletes:
+            item = {"apiVersion": doomed.api_version, "kind": doomed.kind}
+            await self._api.delete(kind_of(item), key.namespace, doomed.name, uid=doomed.uid)
+            log.info("deleted %s %s/%s", doomed.kind, key.namespace, doomed.name)
+
+    async def _unless_gone(self, namespace: str, pod: str, change: Object) -> Object | None:
+        try:
+            return await self._api.patch(POD, namespace, pod, change)
+        except NotFound:
+            return None
+
+    async def _tell(self, key: Key, raw: Object, made: Plan) -> None:
+        if made.status is not None:
+            written = await self._api.status(MODEL_POOL, key.namespace, key.name, made.status)
+            self._store.put(MODEL_POOL, written)
+        for note in made.notes:
+            await self._recorder.post(raw, note)
+        unknown = strangers(raw)
+        if unknown:
+            message = (
+                f"This release does not know {', '.join(unknown)}, and leaves it aside. "
+                "Correct the name, or upgrade the operator."
+            )
+            await self._recorder.post(raw, Note(Severity.WARNING, "UnknownField", message))
+
+    async def _gone(self, key: Key) -> bool:
+        try:
+            await self._api.get(MODEL_POOL, key.namespace, key.name)
+        except NotFound:
+            return True
+        return False

@@ -1,0 +1,72 @@
+"""The operator's own settings: flags, or the environment that the chart sets."""
+
+import argparse
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LEASE_NAME: Final = "tidepool-operator"
+DEFAULT_ROUTER_IMAGE: Final = "ghcr.io/tidepool-dev/tidepool-router:0.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one operator process works by.
+
+    `watch_namespaces` empty: all. `prometheus_url` empty: no history, decisions rest on the gateways alone.
+    """
+
+    namespace: str
+    identity: str
+    router_image: str = DEFAULT_ROUTER_IMAGE
+    prometheus_url: str = ""
+    watch_namespaces: tuple[str, ...] = ()
+    health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside
+    health_port: int = 8080
+    kubeconfig: str | None = None
+    workers: int = 8
+    resync_seconds: float = 600.0
+    scale_interval_seconds: float = 5.0
+    log_level: str = "INFO"
+
+
+def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Settings of a command line; what it does not say the environment says. Exits like argparse on a bad one."""
+    parser = argparse.ArgumentParser(prog="tidepool-operator", description="Operator of ModelPools.")
+    parser.add_argument("command", nargs="?", choices=["run"], default="run")
+    parser.add_argument("--router-image", default=environment.get("TIDEPOOL_ROUTER_IMAGE", DEFAULT_ROUTER_IMAGE))
+    parser.add_argument("--prometheus-url", default=environment.get("TIDEPOOL_PROMETHEUS_URL", ""))
+    parser.add_argument("--namespace", default=environment.get("POD_NAMESPACE", "default"))
+    parser.add_argument(
+        "--watch-namespaces",
+        default=environment.get("TIDEPOOL_WATCH_NAMESPACES", ""),
+        help="comma-separated; empty: all",
+    )
+    parser.add_argument("--health-host", default="0.0.0.0")  # noqa: S104 - see above
+    parser.add_argument("--health-port", type=int, default=int(environment.get("TIDEPOOL_HEALTH_PORT", "8080")))
+    parser.add_argument("--scale-interval", type=float, default=5.0, help="seconds between decisions")
+    parser.add_argument("--log-level", default=environment.get("TIDEPOOL_LOG_LEVEL", "INFO"))
+    parser.add_argument("--kubeconfig", default=None, help="default: $KUBECONFIG, or the pod's service account")
+    given = parser.parse_args(arguments)
+    names = [name.strip() for name in given.watch_namespaces.split(",")]
+    return Settings(
+        namespace=given.namespace,
+        # Two processes of one pod name (a restarted container) are two candidates for the Lease.
+        identity=f"{environment.get('POD_NAME', socket.gethostname())}-{secrets.token_hex(3)}",
+        router_image=given.router_image,
+        prometheus_url=given.prometheus_url,
+        watch_namespaces=tuple(name for name in names if name),
+        health_host=given.health_host,
+        health_port=given.health_port,
+        kubeconfig=given.kubeconfig,
+        scale_interval_seconds=given.scale_interval,
+        log_level=given.log_level.upper(),
+    )
+
+
+def from_process(arguments: Sequence[str]) -> Settings:
+    """Settings of this process."""
+    return read(arguments, os.environ)

@@ -1,0 +1,121 @@
+"""What the autoscaler and the gateways see of the cluster, from the store."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from tidepool_api.contract import ENGINE_CONTAINER
+from tidepool_api.routing import FleetPool
+from tidepool_api.scaling import Scaling
+from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Object
+from tidepool_operator.cluster.store import Key, Store, key_of
+from tidepool_operator.pool.diagnosis import condition
+from tidepool_operator.pool.read import read
+from tidepool_operator.pool.render import fleet_pool
+from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
+from tidepool_operator.scaling.spec import from_api
+
+
+class View:
+    """The store in the autoscaler's words. Specs are parsed once a generation: with hundreds of pools, parsing
+    them at every tick would be most of the operator's work."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        gateways: Callable[[], Mapping[str, str]],
+        mark_due: Callable[[Key], None],
+        leads: Callable[[], bool],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._gateways = gateways
+        self._mark_due = mark_due
+        self._leads = leads
+        self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
+        self._fleet: dict[str, tuple[int, FleetPool]] = {}
+
+    def scaled_pools(self) -> Sequence[ScaledPool]:
+        """All pools with a sound `scaling` that are not being deleted."""
+        pools = [raw for raw in self._store.all(MODEL_POOL) if not raw["metadata"].get("deletionTimestamp")]
+        self._forget({raw["metadata"]["uid"] for raw in pools})
+        return [
+            ScaledPool(key.namespace, key.name, raw["spec"].get("replicas", 1), spec, self._live(key))
+            for raw in pools
+            if (key := key_of(raw)) and (spec := self._scaling_of(raw)) is not None
+        ]
+
+    def gateways(self) -> Mapping[str, str]:
+        """Addresses of the gateways' pods."""
+        return self._gateways()
+
+    async def scale(self, namespace: str, name: str, replicas: int) -> None:
+        """Write a pool's scale subresource. Raises ApiError, and NotLeader in a process that does not lead."""
+        await self._api.scale(MODEL_POOL, namespace, name, replicas)
+
+    def mark_due(self, key: str) -> None:
+        """Have a pool reconciled."""
+        namespace, _, name = key.partition("/")
+        self._mark_due(Key(namespace, name))
+
+    def leads(self) -> bool:
+        """Whether this process leads."""
+        return self._leads()
+
+    def fleet(self) -> tuple[FleetPool, ...]:
+        """All pools as gateways see them; one whose spec is unsound stays as it was last sound."""
+        found = []
+        for raw in self._store.all(MODEL_POOL):
+            if raw["metadata"].get("deletionTimestamp"):
+                continue
+            uid, generation = raw["metadata"]["uid"], raw["metadata"].get("generation", 0)
+            known = self._fleet.get(uid)
+            if known is None or known[0] != generation:
+                pool, problems = read(raw)
+                if not problems:
+                    known = self._fleet[uid] = (generation, fleet_pool(pool))
+            if known is not None:
+                found.append(known[1])
+        return tuple(sorted(found, key=lambda pool: pool.name))
+
+    def _scaling_of(self, raw: Object) -> ScalingSpec | None:
+        uid, generation = raw["metadata"]["uid"], raw["metadata"].get("generation", 0)
+        known = self._scaling.get(uid)
+        if known is None or known[0] != generation:
+            known = self._scaling[uid] = (generation, _parsed(raw.get("spec") or {}))
+        return known[1]
+
+    def _forget(self, uids: set[str]) -> None:
+        for gone in self._scaling.keys() - uids:
+            del self._scaling[gone]
+        for gone in self._fleet.keys() - uids:
+            del self._fleet[gone]
+
+    def _live(self, key: Key) -> tuple[LivePod, ...]:
+        return tuple(
+            LivePod(pod["metadata"]["name"], pod_state(pod))
+            for pod in self._store.of_pool(POD, key)
+            if not pod["metadata"].get("deletionTimestamp")
+        )
+
+
+def pod_state(pod: Object) -> PodState:
+    """Where a pod stands on its way to serving."""
+    if condition(pod, "Ready").get("status") == "True":
+        return PodState.READY
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    if any(entry["name"] == ENGINE_CONTAINER and entry.get("started") for entry in statuses):
+        return PodState.UNREADY
+    return PodState.STARTING if pod["spec"].get("nodeName") else PodState.PENDING
+
+
+def _parsed(spec: Mapping[str, Any]) -> ScalingSpec | None:
+    if spec.get("scaling") is None:
+        return None
+    try:
+        return from_api(Scaling.model_validate(spec["scaling"]))
+    except ValidationError:
+        return None  # the reconcile says what is wrong with it
