@@ -15,7 +15,7 @@ from tidepool_router.facts import Api, RequestFacts
 _scan_value: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ASKED: Final = b'"stream_options":{"include_usage":true}'
-_PART_MODEL: Final = re.compile(rb'name="?model"?\s*(?:\r\n[^\r\n]+)*\r\n\r\n([^\r\n]*)\r\n', re.IGNORECASE)
+_PART_MODEL: Final = re.compile(rb'[;\s]name="?model"?[ \t]*(?:\r\n[^\r\n]+)*\r\n\r\n([^\r\n]*)\r\n')
 _NOTHING: Final = msgspec.Raw(b"")
 
 

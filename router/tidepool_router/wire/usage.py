@@ -6,6 +6,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 
+_ABSENT: Final = msgspec.Raw(b"")
+
+
 class Usage(NamedTuple):
     """Tokens of one request; `cached_tokens` is None when the engine does not say."""
 
@@ -31,7 +34,7 @@ class _Inner(msgspec.Struct):
 class _Event(msgspec.Struct):
     """The members of a stream's event that matter here: three APIs put their usage in three places."""
 
-    choices: msgspec.Raw | None = None
+    choices: msgspec.Raw = _ABSENT
     usage: _Counts | None = None
     message: _Inner | None = None
     response: _Inner | None = None
@@ -54,8 +57,7 @@ def of_event(data: bytes) -> tuple[Usage | None, bool]:
         counts = inner.usage if inner is not None else None
     if counts is None:
         return None, False
-    alone = event.choices is not None and not bytes(event.choices).strip(b"[] \t\r\n")
-    return _usage(counts), alone
+    return _usage(counts), bytes(event.choices).translate(None, b" \t\r\n") == b"[]"
 
 
 def of_answer(tail: bytes) -> Usage | None:
