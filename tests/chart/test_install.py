@@ -122,7 +122,8 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("patch", "deployments.apps", "-n", "team-a"),
         ("delete", "endpointslices.discovery.k8s.io", "-n", "team-a"),
         ("create", "events.events.k8s.io", "-n", "team-a"),
-        ("update", "leases.coordination.k8s.io", "-n", NAMESPACE),
+        ("patch", "deployments.apps", "--subresource=scale", "-n", "team-a"),
+        ("patch", "leases.coordination.k8s.io", "-n", NAMESPACE),
         ("patch", "configmaps", "-n", NAMESPACE),
     ):
         assert _can(kubectl, *question), question
@@ -136,7 +137,8 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("create", "clusterrolebindings", "-n", "team-a"),
         ("create", "modelpools.tidepool.dev", "-n", "team-a"),
         ("delete", "modelpools.tidepool.dev", "-n", "team-a"),
-        ("update", "leases.coordination.k8s.io", "-n", "team-a"),
+        ("patch", "leases.coordination.k8s.io", "-n", "team-a"),
+        ("patch", "modelpools.tidepool.dev", "-n", "team-a"),
     ):
         assert not _can(kubectl, *question), question
 

@@ -94,6 +94,14 @@ def test_the_gateway_is_wired_as_the_contract_says(render: Render) -> None:
     assert fleet["configMap"] == {"name": contract.FLEET_CONFIGMAP, "optional": True}
 
 
+def test_a_gateway_is_given_its_whole_drain(render: Render) -> None:
+    pod = render({"gateway.drainSeconds": 1000}).pods()[GATEWAY]
+
+    arguments = _container(pod)["args"]
+    assert arguments[arguments.index("--drain-seconds") + 1] == "1000"
+    assert pod["spec"]["terminationGracePeriodSeconds"] > 1000
+
+
 def test_helm_never_owns_what_the_operator_writes(render: Render) -> None:
     assert render(EVERYTHING).all("ConfigMap") == []
 

@@ -2,13 +2,10 @@
 {{- define "tidepool.poolRules" -}}
 - apiGroups: [tidepool.dev]
   resources: [modelpools, agentworkflows]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch]
 - apiGroups: [tidepool.dev]
-  resources: [modelpools/status, agentworkflows/status]
-  verbs: [get, patch, update]
-- apiGroups: [tidepool.dev]
-  resources: [modelpools/scale]
-  verbs: [get, patch, update]
+  resources: [modelpools/status, agentworkflows/status, modelpools/scale]
+  verbs: [get, patch]
 # Owner references that block deletion need this where OwnerReferencesPermissionEnforcement is on (OpenShift).
 - apiGroups: [tidepool.dev]
   resources: [modelpools/finalizers]
@@ -19,6 +16,9 @@
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments/scale]
+  verbs: [get, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
@@ -38,14 +38,14 @@
   verbs: [get, list, watch, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
 
 {{/* In the operator's own namespace: leadership, the gateways' pods, and the fleet that they mount. */}}
 {{- define "tidepool.homeRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, create, patch, update]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
@@ -54,5 +54,5 @@
   verbs: [get, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
