@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fakes.kv import block_keys
 from fakes.requests import Ask
-from fakes.scheduler import Scheduler, Sequence
+from fakes.scheduler import Scheduler, Sequence, StepPlan
 from fakes.settings import EngineSettings, Pace
 
 
@@ -31,7 +31,8 @@ class Generation:
     sequences: list[Sequence] = field(default_factory=list)
     ready: asyncio.Queue[Tokens] = field(default_factory=asyncio.Queue)
     arrived: float = 0.0
-    first_token: float | None = None
+    first_token: dict[Sequence, float] = field(default_factory=dict)  # when, monotonic
+    last_token: dict[Sequence, float] = field(default_factory=dict)
 
     @property
     def cached_tokens(self) -> int:
@@ -97,14 +98,19 @@ class EngineCore:
             plan = self.scheduler.plan()
             due = max(due + self.settings.step_seconds(plan.prefill_tokens), time.monotonic() - 0.2)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            self.scheduler.commit(plan)
-            self._changed()
+            self._commit(plan)
 
     def step(self) -> None:
         """One step by hand."""
         if self.settings.pace is not Pace.MANUAL:
             raise RuntimeError("this engine moves by itself: EngineSettings(pace=Pace.MANUAL) is stepped by hand")
-        self.scheduler.commit(self.scheduler.plan())
+        self._commit(self.scheduler.plan())
+
+    def _commit(self, plan: StepPlan) -> None:
+        before = self.counts.generation_tokens
+        self.scheduler.commit(plan)
+        tokens = self.counts.generation_tokens - before + plan.prefill_tokens
+        self.counts.observe("iteration_tokens_total", tokens)
         self._changed()
 
     def _sequence(self, generation: Generation, prompt: tuple[int, ...]) -> Sequence:
@@ -128,19 +134,28 @@ class EngineCore:
         return sequence
 
     def _account(self, generation: Generation, sequence: Sequence, count: int, reason: str | None) -> None:
-        now = time.monotonic()
-        counts = self.counts
-        if sequence.output == count:
+        now, counts = time.monotonic(), self.counts
+        first = sequence.output == count
+        if first:
+            generation.first_token[sequence] = now
             counts.prompt_tokens += sequence.prompt_tokens
-        if generation.first_token is None:
-            generation.first_token = now
             counts.observe("time_to_first_token_seconds", now - generation.arrived)
+        else:
+            counts.observe("inter_token_latency_seconds", now - generation.last_token[sequence])
+        generation.last_token[sequence] = now
         counts.generation_tokens += count
         if reason is not None:
-            counts.finished[reason] += 1
-            counts.observe("e2e_request_latency_seconds", now - generation.arrived)
-            counts.observe("request_prompt_tokens", sequence.prompt_tokens)
-            counts.observe("request_generation_tokens", sequence.output)
+            self._account_end(generation, sequence, reason, now)
+
+    def _account_end(self, generation: Generation, sequence: Sequence, reason: str, now: float) -> None:
+        counts, decoding = self.counts, now - generation.first_token[sequence]
+        counts.finished[reason] += 1
+        counts.observe("e2e_request_latency_seconds", now - generation.arrived)
+        counts.observe("request_prompt_tokens", sequence.prompt_tokens)
+        counts.observe("request_generation_tokens", sequence.output)
+        counts.observe("request_decode_time_seconds", decoding)
+        if sequence.output > 1:
+            counts.observe("request_time_per_output_token_seconds", decoding / (sequence.output - 1))
 
     def _close(self, generation: Generation) -> None:
         for sequence in generation.sequences:

@@ -13,7 +13,9 @@ _TTFT_BUCKETS = (*_TTFT_HEAD, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
 _LATENCY_HEAD = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0)
 _LATENCY_BUCKETS = (*_LATENCY_HEAD, 240.0, 480.0, 960.0, 1920.0, 7680.0)
 _TOKEN_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+_STEP_BUCKETS = (1.0, *(8.0 * 2**power for power in range(12)))
 _HISTOGRAMS = {
+    "iteration_tokens_total": _STEP_BUCKETS,
     "request_prompt_tokens": _TOKEN_BUCKETS,
     "request_generation_tokens": _TOKEN_BUCKETS,
     "time_to_first_token_seconds": _TTFT_BUCKETS,

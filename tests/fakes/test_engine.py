@@ -12,7 +12,6 @@ from fakes.faults import Fault, Wrong
 from fakes.journal import Ending
 from fakes.settings import EngineSettings, Pace
 
-
 JSON = {"content-type": "application/json"}
 
 

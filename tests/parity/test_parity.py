@@ -16,31 +16,9 @@ from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
 from parity.cases import ANSWERS, CHAT, REFUSALS, STREAMS, Case, chat
 from parity.compare import Stream, buckets, families, label_names, send, shape
+from parity.names import READ
 
 pytestmark = pytest.mark.engine
-
-# Families of vLLM that the product, its rules and its dashboards read.
-METRICS = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:kv_cache_usage_perc",
-    "vllm:num_preemptions_total",
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:prefix_cache_queries_total",
-    "vllm:prefix_cache_hits_total",
-    "vllm:request_success_total",
-    "vllm:time_to_first_token_seconds",
-    "vllm:inter_token_latency_seconds",
-    "vllm:request_time_per_output_token_seconds",
-    "vllm:e2e_request_latency_seconds",
-    "vllm:request_queue_time_seconds",
-    "vllm:request_prefill_time_seconds",
-    "vllm:request_decode_time_seconds",
-    "vllm:request_prompt_tokens",
-    "vllm:request_generation_tokens",
-    "vllm:cache_config_info",
-)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +120,7 @@ def pages(real: str, double: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("family", METRICS)
+@pytest.mark.parametrize("family", READ)
 def test_metrics_have_the_same_types_labels_and_buckets(pages: tuple[str, str], family: str) -> None:
     real_page, double_page = pages
     assert family in families(real_page), f"vLLM has no {family}: the product reads a name that is gone"
