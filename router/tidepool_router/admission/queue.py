@@ -62,6 +62,8 @@ class Queue:
         self.held_bytes = 0
         self.held_prompt_tokens = 0
         self._sequence = 0
+        # No waiting ticket's deadline is before it, so that looking costs nothing while none can be late.
+        self._earliest = float("inf")
         # Lazy deletion: a removed ticket stays until it comes up or until half of the heap is dead.
         self._heap: list[tuple[int, int, Ticket]] = []
 
@@ -95,14 +97,17 @@ class Queue:
     def put_back(self, ticket: Ticket) -> None:
         """A taken ticket found no place after all: it waits again, before its equals that came later."""
         ticket.waiting = True
+        self._earliest = min(self._earliest, ticket.deadline)
         heapq.heappush(self._heap, (-ticket.priority, ticket.sequence, ticket))
         self._count(ticket, 1)
 
     def expire(self, now: float) -> list[Ticket]:
         """Tickets whose deadline has come, oldest deadline first; they no longer wait."""
-        late = sorted(
-            (t for _, _, t in self._heap if t.waiting and t.deadline <= now), key=lambda ticket: ticket.deadline
-        )
+        if now < self._earliest:
+            return []
+        waiting = [ticket for _, _, ticket in self._heap if ticket.waiting]
+        late = sorted((t for t in waiting if t.deadline <= now), key=lambda ticket: ticket.deadline)
+        self._earliest = min((t.deadline for t in waiting if t.deadline > now), default=float("inf"))
         for ticket in late:
             self.remove(ticket)
         return late

@@ -57,6 +57,7 @@ class GatewayFleet:
         self._lookup = lookup
         self._executor = ThreadPoolExecutor(_RESOLVER_THREADS, "resolve")
         self._members: dict[str, Members] = {}
+        self._leaving: list[Members] = []  # of pools that are gone, until their last request has ended
         self._models: dict[str, PoolState] = {}
         self._created: dict[str, int] = {}
         self._housekeeping: asyncio.Task[None] | None = None
@@ -74,7 +75,7 @@ class GatewayFleet:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
-        for members in list(self._members.values()):
+        for members in self._leaving:
             await members.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -149,7 +150,9 @@ class GatewayFleet:
     def _remove(self, name: str) -> None:
         pool = self.pools.pop(name)
         pool.close()
-        self._members[name].update(())
+        members = self._members.pop(name)
+        members.update(())
+        self._leaving.append(members)
         self.metrics.forget(name)
 
     def _name_models(self, fleet: Fleet) -> None:
@@ -178,11 +181,11 @@ class GatewayFleet:
 
     async def _sweep(self) -> None:
         """Forget pods that have left and are empty, and the members of pools that are gone."""
-        for name, members in list(self._members.items()):
+        for members in [*self._members.values(), *self._leaving]:
             members.sweep()
-            if name not in self.pools and members.empty:
-                await members.close()
-                del self._members[name]
+        for members in [members for members in self._leaving if members.empty]:
+            self._leaving.remove(members)
+            await members.close()
 
     def _set_gauges(self) -> None:
         now = self._now()

@@ -1,5 +1,6 @@
 """One endpoint of a pool, as a gateway knows it."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
@@ -31,11 +32,12 @@ class Pod:
     """Load and standing of one endpoint. A picking.Candidate.
 
     What is heard changes it synchronously; `load_tokens` and `load_requests` are kept current by each event, so
-    that a pick reads two attributes a pod.
+    that a pick reads two attributes a pod. `recovered` is called when it may take more on its way back.
     """
 
     __slots__ = (
         "_fusion",
+        "_recovered",
         "ejection",
         "endpoint",
         "leaving",
@@ -47,9 +49,10 @@ class Pod:
         "streaming",
     )
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, recovered: Callable[[], None] = lambda: None) -> None:
         self.endpoint = endpoint
-        self.ledger = Ledger()
+        self.ledger = Ledger(self)
+        self._recovered = recovered
         self.ejection = Ejection()
         self.report: LoadReport | None = None
         self.reachable = False  # the last attempt to connect, ours or a request's, succeeded
@@ -116,6 +119,21 @@ class Pod:
             self.reachable = False
             changed = True
         return changed
+
+    def opened(self, entry: Entry, now: float) -> None:
+        """LedgerListener."""
+
+    def started(self, entry: Entry, now: float) -> None:
+        """LedgerListener: a pod on its way back from ejection is trusted more with each answer that begins well.
+
+        The end of the answer would be too late: a stream may take minutes.
+        """
+        if self.ejection.on_trial and not entry.failed:
+            self.ejection.succeeded(now)
+            self._recovered()
+
+    def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
+        """LedgerListener."""
 
     def _refresh(self) -> None:
         self.load_tokens = max(self.ledger.load_tokens, self._fusion.tokens)

@@ -102,7 +102,7 @@ class PoolState:
         from the list gets no new request and stays until its last one has ended.
         """
         wanted = {endpoint.key: endpoint for endpoint in endpoints}
-        added = [Pod(endpoint) for key, endpoint in wanted.items() if key not in self.pods]
+        added = [Pod(endpoint, self.pod_changed) for key, endpoint in wanted.items() if key not in self.pods]
         for pod in added:
             self.pods[pod.key] = pod
         for key, pod in self.pods.items():
@@ -162,7 +162,7 @@ class PoolState:
             return
         for ticket in self.queue.take(self._round_requests * len(ready)):
             self._place(ticket, now)
-        self._round_requests *= 2
+        self._round_requests = self._round_requests * 2 if self.queue.held else _FIRST_ROUND_REQUESTS
         self._round_at = now + _ROUND_SECONDS
 
     def pod_heard(self, pod: Pod, report: LoadReport) -> None:

@@ -19,13 +19,12 @@ class Reservation:
     `reason` says why this pod was picked, `queued_seconds` how long the request was held before.
     """
 
-    __slots__ = ("_dispatch", "_failed", "_pod", "_pool", "entry", "queued_seconds", "reason")
+    __slots__ = ("_dispatch", "_pod", "_pool", "entry", "queued_seconds", "reason")
 
     def __init__(self, pool: "PoolState", pod: Pod, entry: Entry, dispatch: Dispatch, reason: str) -> None:
         self._pool = pool
         self._pod = pod
         self._dispatch = dispatch
-        self._failed = False
         self.entry = entry
         self.reason = reason
         self.queued_seconds = 0.0
@@ -42,7 +41,7 @@ class Reservation:
 
     def failed(self, kind: FailureKind) -> None:
         """The request failed before its answer; an answer of 4xx is none. `close` is owed all the same."""
-        self._failed = True
+        self.entry.failed = True
         self._pool.pod_failed(self._pod, kind)
 
     def heard(self, load_header: str) -> None:
@@ -55,5 +54,5 @@ class Reservation:
         """The request is over; True the first time."""
         if not self._pod.release(self.entry, self._dispatch, outcome, now):
             return False
-        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK and not self._failed, now=now)
+        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK and not self.entry.failed, now=now)
         return True

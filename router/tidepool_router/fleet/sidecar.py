@@ -145,7 +145,8 @@ class SidecarState:
     @property
     def waiting(self) -> int:
         """Requests that wait in the engine: its gauge, which may be old, within what the ledger knows."""
-        return min(self.figures.waiting or 0, self.ledger.sums().unstarted)
+        told = self.figures.waiting
+        return min(told, self.ledger.sums().unstarted) if told else 0
 
     def opened(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """Ledger's moment."""
@@ -247,6 +248,8 @@ class SidecarState:
 
     def _take(self, probe: Probe) -> None:
         before = self.health
+        if probe.answers and not self.probe.answers:
+            self._scraped_at = float("-inf")  # another process, maybe with another size of KV cache
         if probe.answers:
             self._was_up, self._failures = True, 0
         elif probe.gone:
