@@ -71,13 +71,16 @@ SPECULATIVE_CONFIG: Final = Reserved(
     shorts=("sc",),
 )
 
+_FLAG_END: Final = re.compile(r"[=.\s]")
+
 
 def _rule(reserved: Reserved) -> Rule:
     return Rule(
         f"!self.matches(r'{reserved.pattern}')",
         f"is not allowed here; {reserved.remedy}",
         holds=lambda argument: re.match(reserved.pattern, argument) is None,
-        words=lambda argument: f"{argument!r} is not allowed here; {reserved.remedy}",
+        # The flag alone: a value such as a token may be secret, and these words reach status and events.
+        words=lambda argument: f"{_FLAG_END.split(argument)[0]} is not allowed here; {reserved.remedy}",
     )
 
 

@@ -35,17 +35,18 @@ def begins_with(*starts: str) -> Use:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """One field (`path`, below spec), what counts as its use, what to do, and what it will be."""
+    """One field (`path`, below spec): what counts as its use, what to do, what it will be, the message's start."""
 
     path: str
     use: Use
     remedy: str
     planned: str
+    what: str = "is"
 
     @property
     def message(self) -> str:
         """What the user reads after the field's name."""
-        return f"is not built yet; {self.remedy} (planned: {self.planned})"
+        return f"{self.what} not built yet; {self.remedy} (planned: {self.planned})"
 
     def cel(self) -> str:
         """True where the spec does not use the field."""
@@ -81,10 +82,19 @@ MODELPOOL_NOT_YET: Final = (
         begins_with("s3://", "gs://", "oci://"),
         "use hf://, pvc:// or file://",
         "models from object stores and registries",
+        what="s3://, gs:// and oci:// are",
     ),
     NotYet("model.adapters", NOT_EMPTY, "leave it out", "LoRA adapters beside the model"),
-    NotYet("parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes"),
-    NotYet("scaling.prediction.enabled", TRUE, "set it to false", "scaling ahead of demand by a forecast"),
+    NotYet(
+        "parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes", what="more than 1 is"
+    ),
+    NotYet(
+        "scaling.prediction.enabled",
+        TRUE,
+        "set it to false",
+        "scaling ahead of demand by a forecast",
+        what="true is",
+    ),
     NotYet(
         "scaling.variants", NOT_EMPTY, "leave it out", "the cheapest mix of accelerators that holds the targets"
     ),
@@ -95,6 +105,7 @@ MODELPOOL_NOT_YET: Final = (
         equal("PrefixHash"),
         "use Predicted, LeastLoad or RoundRobin",
         "requests with one prefix to one pod",
+        what="PrefixHash is",
     ),
     NotYet("cache", ANY, "leave it out; a podTemplate may mount a claim", "model files kept between pods"),
 )

@@ -76,11 +76,11 @@ class Rollout(Ruled):
 
     max_surge: Surge = Field(
         default=AUTO,
-        description="Pods above the wanted count during a rollout; Auto: as many as there are free devices for.",
+        description="Pods above the wanted count during a rollout; Auto: the operator chooses.",
     )
     max_unavailable: Surge = Field(
         default=AUTO,
-        description="Pods below the wanted count during a rollout; Auto: none where a surge is possible.",
+        description="Pods below the wanted count during a rollout; Auto: the operator chooses.",
     )
     drain_timeout: DurationUpToHour = Field(
         default="300s", description="How long a pod that goes may finish what it runs."

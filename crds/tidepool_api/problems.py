@@ -51,7 +51,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def problems(spec: Mapping[str, Any], name: str = "") -> list[Problem]:
-    """What is wrong with the spec of a ModelPool; an empty list when it can be served. `name` is judged where given.
+    """What is wrong with the spec of a ModelPool; empty when it can be served. `name` is judged where given.
 
     Fields that no part serves yet are problems too; unknown fields are not, see `unknown_fields`.
     """

@@ -81,6 +81,8 @@ def _up_to(longest: str) -> Rule:
 UP_TO_HOUR: Final = _up_to("1h")
 UP_TO_DAY: Final = _up_to("24h")
 UP_TO_WEEK: Final = _up_to("168h")
+# Longest duration to the rule that says so.
+LONGEST: Final = {"1h": UP_TO_HOUR, "24h": UP_TO_DAY, "168h": UP_TO_WEEK}
 _DURATION: Final = AfterValidator(DURATION_RULE.check)
 
 Duration = Annotated[
