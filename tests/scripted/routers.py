@@ -1,68 +1,129 @@
-"""A gateway in the test's own process, on a port of its own, before scripted engines."""
+"""Both roles in the test's own process, on ports of their own, before scripted engines."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tidepool_api.routing import Fleet, FleetPool, Routing
+from tidepool_api.routing import Fleet, FleetPool, Routing, SidecarSettings
+from tidepool_router.control import load_endpoints
+from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.server import Server
+from tidepool_router.proxy.server import Application, Server
 from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.sidecar import Sidecar
 
-QUICK = Limits(
-    header_seconds=0.3, body_seconds=0.3, idle_seconds=30.0, connect_seconds=1.0, first_byte_seconds=20.0,
-    chunk_seconds=20.0, sweep_seconds=0.02,
-)  # fmt: skip
+# Long enough for a slow machine where a test does not wait for them, and looked at often where it does.
+QUICK = Limits(connect_seconds=1.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
 
 
 @dataclass
-class RunningGateway:
-    """What a test needs of it."""
+class RunningRouter:
+    """A router, and what a test may ask of it. `live` counts the requests that some book holds open."""
 
     port: int
     server: Server
     services: Services
-    fleet: GatewayFleet
+    state: Any
+    live: Callable[[], int]
+    close_state: Callable[[], Awaitable[None]]
 
-    async def ready(self, pods: int) -> None:
-        """Wait until so many pods can be picked."""
-        async with asyncio.timeout(5):
-            while sum(pod.report is not None for pool in self.fleet.pools.values() for pod in pool.pods.values()) < pods:
-                await asyncio.sleep(0.005)
-
-    def live(self) -> int:
-        """Requests that some book still counts."""
-        return sum(pod.ledger.running for pool in self.fleet.pools.values() for pod in pool.pods.values())
+    def leftovers(self) -> dict[str, int]:
+        """What is not zero although no client is there."""
+        counts = {
+            "client connections": len(self.server.connections),
+            "open entries": self.live(),
+            "body bytes": self.services.bodies_bytes,
+            "replay bytes": self.services.replay.held_bytes,
+            "tasks": len(self.services.tasks),
+        }
+        return {name: count for name, count in counts.items() if count}
 
     async def settled(self) -> None:
-        """Wait until nothing is left of any request: no client, no entry, no body, no task."""
+        """Wait until no client and nothing of any request is left."""
+        await until(lambda: not self.leftovers(), lambda: f"left over: {self.leftovers()}")
+
+    async def stop(self) -> None:
+        """Take it down."""
+        await self.server.close()
+        await self.close_state()
+        await self.services.close()
+
+
+async def until(condition: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come true") -> None:
+    """Wait for something that has no event; fails with `why` after 5 s."""
+    try:
         async with asyncio.timeout(5):
-            while (
-                self.server.connections or self.live() or self.services.bodies_bytes or self.services.tasks
-            ) or self.services.replay.held_bytes:
-                await asyncio.sleep(0.005)
+            while not condition():  # noqa: ASYNC110 (states of sockets have no event to wait for)
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        raise AssertionError(why()) from None
 
 
 async def start_gateway(
-    *endpoints: str, models: tuple[str, ...] = ("tiny", "alias"), limits: Limits = QUICK, retries: int = 2
-) -> RunningGateway:
-    """Running, with one pool; the caller owes `stop_gateway`."""
-    services = Services(limits)
-    services.pools.start()
+    *endpoints: str,
+    models: tuple[str, ...] = ("tiny", "alias"),
+    retries: int = 2,
+    routing: Routing | None = None,
+    wakes: bool = False,
+    known: int | None = None,
+    **limits: float,
+) -> RunningRouter:
+    """A gateway with one pool; waits until it has heard of `known` of the endpoints (default: all)."""
     fleet = GatewayFleet(name="gateway", boot="test")
     await fleet.start()
-    pool = FleetPool(name="default/pool", models=models, endpoints=endpoints, routing=Routing(retries=retries))
+    pool = FleetPool(
+        name="default/pool",
+        models=models,
+        endpoints=endpoints,
+        routing=routing or Routing(retries=retries),
+        wakes=wakes,
+    )
     fleet.apply(Fleet(pools=(pool,)))
-    server = Server(Gateway(services, fleet, "0"), limits, "traffic")
+
+    def pods() -> list[Any]:
+        return [pod for state in fleet.pools.values() for pod in state.pods.values()]
+
+    wanted = len(endpoints) if known is None else known
+    await until(lambda: sum(pod.report is not None for pod in pods()) >= wanted)
+    return await _serve(
+        lambda services: Gateway(services, fleet, "0"),
+        limits,
+        fleet,
+        lambda: sum(pod.ledger.running for pod in pods()),
+        fleet.close,
+    )
+
+
+async def start_sidecar(
+    engine: str, *, settings: SidecarSettings | None = None, ready: bool = True, **limits: float
+) -> RunningRouter:
+    """A sidecar before one engine; waits until the engine is ready."""
+    endpoint = Endpoint.at("127.0.0.1", int(engine.rpartition(":")[2]))
+    state = SidecarState(endpoint, settings or SidecarSettings(pool="pool"), pod="pod-1", boot="test")
+    await state.start()
+    if ready:
+        await until(lambda: state.why_not_ready() is None)
+
+    def application(services: Services) -> Sidecar:
+        engine = services.pools.at(endpoint.host, endpoint.port, forever=True)
+        return Sidecar(services, state, engine, load_endpoints(state.feed, state.report))
+
+    return await _serve(application, limits, state, lambda: state.ledger.running, state.close)
+
+
+async def _serve(
+    application: Callable[[Services], Application],
+    limits: dict[str, float],
+    state: Any,
+    live: Callable[[], int],
+    close_state: Callable[[], Awaitable[None]],
+) -> RunningRouter:
+    services = Services(replace(QUICK, **limits))  # type: ignore[arg-type]
+    services.pools.start()
+    server = Server(application(services), services.limits, "traffic")
     port = await server.start("127.0.0.1", 0)
-    running = RunningGateway(port, server, services, fleet)
-    await running.ready(len(endpoints))
-    return running
-
-
-async def stop_gateway(running: RunningGateway) -> None:
-    """Take it down."""
-    await running.server.close()
-    await running.fleet.close()
-    await running.services.close()
+    return RunningRouter(port, server, services, state, live, close_state)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-JSON_ANSWER = b'{"id":"x","object":"chat.completion","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}'
+JSON_ANSWER = (
+    b'{"id":"x","object":"chat.completion","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}'
+)
 
 
 @dataclass
@@ -42,7 +44,9 @@ class Seen:
 
     async def begin_stream(self) -> None:
         """The head of a stream of events."""
-        await self.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        await self.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
 
     async def chunk(self, data: bytes) -> None:
         """One chunk; an empty one ends the stream."""

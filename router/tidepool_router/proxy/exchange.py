@@ -177,13 +177,13 @@ class Exchange(ABC):
     def pause(self) -> None:
         """ActiveExchange."""
         if self._upstream is not None:
-            self._upstream.transport.pause_reading()
+            self._upstream.pause()
 
     def resume(self) -> None:
         """ActiveExchange."""
         if self._upstream is not None:
             self._deadline = monotonic() + self._limits.chunk_seconds
-            self._upstream.transport.resume_reading()
+            self._upstream.resume()
 
     def check(self, now: float) -> None:
         """ActiveExchange."""

@@ -122,8 +122,9 @@ class ServerConnection(asyncio.Protocol):
         return self._writing_paused
 
     def write(self, data: bytes) -> None:
-        """Bytes of the answer, framed by the caller."""
-        self.transport.write(data)
+        """Bytes of the answer, framed by the caller; in vain when the client has just gone."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
 
     def finished(self, *, keep_alive: bool) -> None:
         """The exchange has written its whole answer."""

@@ -76,6 +76,16 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._lose(UpstreamError("reset", "the engine closed the connection"))
 
+    def pause(self) -> None:
+        """Read no more for now; the engine's own buffers fill up and slow it down."""
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def release(self) -> None:
         """The answer is whole: keep the connection for another request, or close it."""
         self.sink = None
