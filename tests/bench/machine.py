@@ -3,7 +3,8 @@
 import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -56,17 +57,23 @@ def busy_seconds(core: int) -> float:
     raise LookupError(f"this machine has no core {core}")
 
 
-def wait_until_calm(cores: Iterable[int], *, limit_seconds: float, share: float = 0.06) -> bool:
-    """Wait for a second in which the cores were idle but for `share` each; False when the limit came first."""
-    watched = list(cores)
-    deadline = time.monotonic() + limit_seconds
-    while True:
-        before = sum(map(busy_seconds, watched))
-        time.sleep(1.0)
-        if sum(map(busy_seconds, watched)) - before <= share * len(watched):
-            return True
-        if time.monotonic() > deadline:
-            return False
+@dataclass
+class Patience:
+    """Waits for a calm machine, `seconds` in all: a machine that is never calm must not hold the run for ever."""
+
+    seconds: float
+    calm_share: float = 0.06
+
+    def wait(self, cores: Sequence[int]) -> bool:
+        """Wait for a second in which the cores were idle but for `calm_share` each; False when there was none."""
+        while True:
+            before = sum(map(busy_seconds, cores))
+            time.sleep(1.0)
+            if sum(map(busy_seconds, cores)) - before <= self.calm_share * len(cores):
+                return True
+            self.seconds -= 1.0
+            if self.seconds <= 0:
+                return False
 
 
 def facts() -> dict[str, str | int | float]:

@@ -133,7 +133,8 @@ def markdown(results: dict[str, Any]) -> str:
 def page(results: dict[str, Any]) -> str:
     """docs/benchmarks.md."""
     facts, versions = results["machine"], results["versions"]
-    found = "".join(f"- {line}\n" for line in verdicts(results["runs"]))
+    wrong = failures(results["runs"], results["rate_per_second"])
+    found = "".join(f"- {line}\n" for line in wrong or verdicts(results["runs"]))
     marks = "".join(f"- {line}\n" for line in disturbed(results["runs"])) or "- none\n"
     return (
         "# Benchmarks\n\n"

@@ -19,13 +19,13 @@ from .programs import BenchError, Programs
 
 @dataclass(frozen=True)
 class Setting:
-    """Cores, lengths and the patience for a calm machine."""
+    """Cores, lengths, and how long to wait for a calm machine."""
 
     proxy_core: int
     load_core: int
     rate_seconds: float
     closed_seconds: float
-    calm_seconds: float
+    patience: machine.Patience
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Bench:
         if work.rate_per_second:  # connections and caches are warm before the clock runs
             self._at_rate(work, 1)
         cores = (setting.proxy_core, setting.load_core)
-        calm = machine.wait_until_calm(cores, limit_seconds=setting.calm_seconds)
+        calm = setting.patience.wait(cores)
         meter = Meter(self.pid, setting.proxy_core)
         if work.rate_per_second:
             meter.look()
