@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from tidepool_api.scaling import MAX_REPLICAS
 from tidepool_operator.scaling import figures
 from tidepool_operator.scaling.model import Forecast, Memory, PoolReading, ScalingSpec
 
@@ -36,7 +37,7 @@ class Need:
 def step(need: float, current: int) -> int:
     """Whole replicas for a need: more beyond the tolerance, fewer only if one replica fewer would hold it."""
     if need > current * (1 + TOLERANCE) or need <= current - 1:
-        return math.ceil(need - 1e-9)
+        return math.ceil(min(need, MAX_REPLICAS) - 1e-9)
     return current
 
 

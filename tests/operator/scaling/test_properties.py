@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.readings import Pool
@@ -28,7 +28,8 @@ from tidepool_operator.scaling.model import (
 )
 
 NOW = 1_800_000_000.0
-FIGURES = ("kv_usage", "waiting", "running", "prompt_tokens_rate", "output_tokens_rate", "requests_rate")
+# A machine under load must not fail them.
+UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 garbage = st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 1e300])
 gaps: st.SearchStrategy[Sample] = st.one_of(
@@ -107,6 +108,7 @@ def clamped(replicas: int, spec: ScalingSpec) -> int:
     return min(max(replicas, spec.min_replicas), spec.max_replicas)
 
 
+@settings(max_examples=60, **UNHURRIED)
 @given(specs(), st.lists(readings(anything), min_size=1, max_size=8), st.integers(0, 20), st.floats(1, 900))
 def test_bounds_hold_always(spec: ScalingSpec, past: list[PoolReading], replicas: int, seconds: float) -> None:
     memory = Memory()
@@ -118,7 +120,7 @@ def test_bounds_hold_always(spec: ScalingSpec, past: list[PoolReading], replicas
         replicas = decision.replicas
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, **UNHURRIED)
 @given(st.data(), specs(), st.lists(readings(known), max_size=2), st.integers(1, 12))
 def test_a_gap_never_shrinks(
     data: st.DataObject, spec: ScalingSpec, past: list[PoolReading], current: int
@@ -138,6 +140,7 @@ def test_a_gap_never_shrinks(
     assert decision.replicas >= clamped(current, spec) or (hole == "kv_usage" and decision.reason == "Idle")
 
 
+@settings(max_examples=60, **UNHURRIED)
 @given(st.data(), specs(), st.integers(1, 12), readings(known))
 def test_silent_gateways_never_shrink(
     data: st.DataObject, spec: ScalingSpec, current: int, reading: PoolReading
@@ -150,6 +153,7 @@ def test_silent_gateways_never_shrink(
     assert decision.replicas >= clamped(current, spec)
 
 
+@settings(max_examples=60, **UNHURRIED)
 @given(specs(), st.integers(1, 12), st.lists(pods(known), max_size=6), st.data())
 def test_more_demand_never_yields_fewer(
     spec: ScalingSpec, current: int, serving: list[PodReading], data: st.DataObject
@@ -196,7 +200,7 @@ def _raised(data: st.DataObject, sample: Sample, top: float) -> Sample:
     return Known(data.draw(st.floats(sample.value, max(top, sample.value))))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, **UNHURRIED)
 @given(
     demand=st.floats(0.5, 80.0),
     slots=st.integers(1, 64),
