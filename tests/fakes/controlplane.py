@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster import tools
 from cluster.apiserver import ControlPlane
@@ -47,7 +46,8 @@ class Kubectl:
         command = [self.program, f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.cache}", *arguments]
         done = subprocess.run(
             command,
-            input=yaml.safe_dump_all(documents) if documents is not None else None,
+            # JSON, since kubectl and PyYAML do not agree on words such as n.
+            input="\n".join(map(json.dumps, documents)) if documents is not None else None,
             capture_output=True,
             text=True,
             timeout=120,
