@@ -1,0 +1,77 @@
+"""The pages say what the code says: reasons, metrics, and a scrape configuration that Prometheus takes."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chart.programs import ROOT
+from cluster import tools
+from tidepool_api import contract, rules
+from tidepool_operator.pool.reasons import REMEDIES
+from tidepool_operator.workflow import Reason
+
+DOCS = ROOT / "docs"
+OPERATIONS, METRICS = (DOCS / "operations.md").read_text(), (DOCS / "metrics.md").read_text()
+
+
+@pytest.mark.parametrize("reason", REMEDIES)
+def test_every_reason_of_a_pool_stands_with_its_remedy(reason: str) -> None:
+    assert f"| `{reason}` | {REMEDIES[reason]} |" in OPERATIONS
+
+
+def test_no_reason_stands_that_the_operator_does_not_have() -> None:
+    section = OPERATIONS.split("<!-- reasons")[1].split("\n\nThe others")[0]
+
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == set(map(str, REMEDIES))
+
+
+def test_every_reason_of_a_workflow_is_named() -> None:
+    assert [reason for reason in Reason if f"`{reason}`" not in OPERATIONS] == []
+
+
+def test_every_metric_of_the_contract_is_explained_and_no_other() -> None:
+    promised = {value for name, value in vars(contract).items() if name.startswith("METRIC_")}
+    explained = set(re.findall(r"^\| `(tidepool_[a-z_]+)` \|", METRICS, re.M))
+
+    assert promised - explained == set()
+    assert {name for name in explained - promised if not name.startswith("tidepool_operator_")} == set()
+
+
+def _prometheus_config() -> tuple[str, str]:
+    scrape, alerts = re.findall(r"^```yaml\n(.*?)^```", METRICS, re.M | re.S)
+    return scrape, alerts
+
+
+def test_the_scrape_configuration_gives_the_labels_that_the_rules_ask_by() -> None:
+    (job,) = yaml.safe_load(_prometheus_config()[0])["scrape_configs"]
+
+    given = {one.get("target_label") for one in job["relabel_configs"]}
+    assert {contract.LABEL_NAMESPACE, contract.LABEL_POOL, contract.LABEL_POD} <= given
+
+
+@pytest.mark.prometheus
+def test_prometheus_takes_configuration_rules_and_alerts(tmp_path: Path) -> None:
+    scrape, alerts = _prometheus_config()
+    (tmp_path / "prometheus.yaml").write_text(scrape)
+    (tmp_path / "tidepool-rules.yaml").write_text((ROOT / "charts/tidepool/files/rules.yaml").read_text())
+    (tmp_path / "alerts.yaml").write_text(alerts)
+
+    for kind, name in (("config", "prometheus.yaml"), ("rules", "tidepool-rules.yaml"), ("rules", "alerts.yaml")):
+        done = subprocess.run(
+            [str(tools.tool_path("promtool")), "check", kind, str(tmp_path / name)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rates_of_the_rules_span_the_scrapes_that_the_page_recommends() -> None:
+    (job,) = yaml.safe_load(_prometheus_config()[0])["scrape_configs"]
+
+    window_seconds = {"1m": 60}[rules.RATE_WINDOW]
+    assert window_seconds >= 4 * int(job["scrape_interval"].removesuffix("s"))
