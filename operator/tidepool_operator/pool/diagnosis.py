@@ -141,10 +141,7 @@ def _ended(status: Object) -> Object | None:
     """How the container ended; the last time, when it runs again and has not come up yet."""
     now = (status.get("state") or {}).get("terminated")
     before = (status.get("lastState") or {}).get("terminated")
-    ended: Object | None = now or (None if status.get("ready") else before)
-    if ended is None or (status["name"] == ROUTER_CONTAINER and status.get("started")):
-        return None
-    return ended
+    return now or (None if status.get("ready") else before)
 
 
 def _crash(where: str, status: Object, ended: Object) -> Finding:
@@ -174,6 +171,6 @@ def _coming(pod: Object) -> Finding:
     engine: Object = next((entry for entry in statuses if entry["name"] == ENGINE_CONTAINER), {})
     if engine.get("started"):
         return Finding(Reason.ENGINE_NOT_READY, f"Pod {name}: the engine had started and is not ready now")
-    if (engine.get("state") or {}).get("running"):
+    if "running" in (engine.get("state") or {}):
         return Finding(Reason.LOADING, f"Pod {name}: the engine loads its model")
     return Finding(Reason.STARTING, f"Pod {name} starts")

@@ -209,7 +209,10 @@ def _network_policy(pool: ModelPool, settings: RenderSettings) -> Object:
 
     gateways, operator = part(contract.COMPONENT_GATEWAY), part(contract.COMPONENT_OPERATOR)
     peers: Object = {"podSelector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}}}
-    chosen = [peer.model_dump(by_alias=True, exclude_none=True, mode="json") for peer in pool.spec.access.from_]
+    chosen = [
+        peer.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True, mode="json")
+        for peer in pool.spec.access.from_
+    ]
     callers: list[Object] = chosen or [{"podSelector": {}}]
     spec = {
         "podSelector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}},

@@ -1,0 +1,197 @@
+"""What a spec becomes: arguments, objects, revisions."""
+
+import json
+from typing import Any
+
+import pytest
+from pools.objects import SETTINGS, observe, raw_pool
+
+from tidepool_operator.pool.model import RenderSettings
+from tidepool_operator.pool.render import Rendered, deployment, fleet_pool, render, sidecar_settings
+
+
+def rendered(**spec: Any) -> Rendered:
+    return render(observe(raw_pool(**spec)).pool, SETTINGS)
+
+
+BASE_ARGS = (
+    "--model=acme/llama",
+    "--served-model-name=llama",
+    "--host=127.0.0.1",
+    "--port=8000",
+    "--scheduling-policy=priority",
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "added"),
+    [
+        ({}, ()),
+        ({"engine": {"preset": "LowLatency"}}, ("--performance-mode=interactivity",)),
+        ({"engine": {"preset": "HighThroughput"}}, ("--performance-mode=throughput",)),
+        (
+            {"engine": {"maxModelLen": 2048, "gpuMemoryUtilization": "0.8", "quantization": "awq"}},
+            ("--max-model-len=2048", "--gpu-memory-utilization=0.8", "--quantization=awq"),
+        ),
+        (
+            {"engine": {"prefixCaching": False, "chunkedPrefill": True}},
+            ("--no-enable-prefix-caching", "--enable-chunked-prefill"),
+        ),
+        (
+            {"engine": {"speculative": {"method": "ngram", "tokens": 3}}},
+            ('--speculative-config={"method":"ngram","num_speculative_tokens":3}',),
+        ),
+        (
+            {"parallelism": {"tensor": 2, "pipeline": 2}, "accelerator": {"count": 4}},
+            ("--tensor-parallel-size=2", "--pipeline-parallel-size=2"),
+        ),
+        ({"engine": {"args": ["--max-num-seqs=4"], "maxModelLen": 9}}, ("--max-model-len=9", "--max-num-seqs=4")),
+    ],
+)
+def test_arguments_of_the_engine(spec: dict[str, Any], added: tuple[str, ...]) -> None:
+    assert rendered(**spec).engine_args == (*BASE_ARGS, *added)
+
+
+@pytest.mark.parametrize(
+    ("uri", "path", "claim"),
+    [
+        ("hf://acme/llama", "--model=acme/llama", None),
+        ("file:///opt/model", "--model=/opt/model", None),
+        ("pvc://models/llama/v1", "--model=/models/llama/v1", "models"),
+        ("pvc://models", "--model=/models", "models"),
+    ],
+)
+def test_where_the_model_lies(uri: str, path: str, claim: str | None) -> None:
+    made = rendered(model={"uri": uri})
+    volumes = [entry for entry in made.template["spec"]["volumes"] if "persistentVolumeClaim" in entry]
+
+    assert made.engine_args[0] == path
+    assert [entry["persistentVolumeClaim"]["claimName"] for entry in volumes] == ([claim] if claim else [])
+
+
+def test_the_token_is_referred_to_and_never_read() -> None:
+    made = rendered(model={"uri": "hf://acme/llama", "authSecretRef": {"name": "hf"}})
+    engine = made.template["spec"]["containers"][0]
+    token = next(entry for entry in engine["env"] if entry["name"] == "HF_TOKEN")
+
+    assert token["valueFrom"] == {"secretKeyRef": {"name": "hf", "key": "token"}}
+
+
+# A changed hash here means that an upgrade of the operator restarts every engine there is. If that is truly
+# wanted, say so in CHANGELOG.md and take the new hash.
+GOLDEN = {
+    "plain": ({}, "5a1f2a8d4c"),
+    "gpu": (
+        {
+            "accelerator": {"count": 2, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
+            "parallelism": {"tensor": 2},
+            "model": {"uri": "pvc://models/llama", "authSecretRef": {"name": "hf"}},
+            "engine": {"env": [{"name": "A", "value": "b"}], "maxModelLen": 4096},
+            "scheduling": {"priorityClassName": "high"},
+            "podTemplate": {"spec": {"containers": [{"name": "engine", "command": ["serve"]}]}},
+        },
+        "0000000000",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_revisions_are_those_of_the_releases_before(case: str) -> None:
+    spec, revision = GOLDEN[case]
+
+    assert rendered(**spec).revision == revision
+
+
+RESTARTS: list[dict[str, Any]] = [
+    {"engine": {"image": "vllm/vllm-openai:v0.33.0"}},
+    {"engine": {"args": ["--max-num-seqs=8"]}},
+    {"engine": {"env": [{"name": "A", "value": "b"}]}},
+    {"engine": {"maxModelLen": 99}},
+    {"model": {"uri": "hf://acme/other"}},
+    {"model": {"uri": "hf://acme/llama", "revision": "main"}},
+    {"model": {"uri": "hf://acme/llama", "name": "other"}},
+    {"accelerator": {"count": 2}, "parallelism": {"tensor": 2}},
+    {"accelerator": {"nodeSelector": {"gpu": "h100"}}},
+    {"scheduling": {"priorityClassName": "high"}},
+    {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}},
+    {"podTemplate": {"spec": {"containers": [{"name": "router", "env": [{"name": "A", "value": "b"}]}]}}},
+]
+KEEPS: list[dict[str, Any]] = [
+    {"replicas": 5},
+    {"scaling": {"maxReplicas": 5}},
+    {"routing": {"policy": "RoundRobin", "queue": {"maxWaiting": 3}}},
+    {"rollout": {"drainTimeout": "10s", "progressDeadline": "60s", "maxSurge": 1}},
+    {"disruption": {"maxUnavailable": 2}},
+    {"access": {"from": [{"podSelector": {}}]}},
+    {"model": {"uri": "hf://acme/llama", "aliases": ["chat"]}},
+]
+
+
+@pytest.mark.parametrize("spec", RESTARTS, ids=str)
+def test_what_an_engine_must_restart_for_is_a_new_revision(spec: dict[str, Any]) -> None:
+    assert rendered(**spec).revision != rendered().revision
+
+
+@pytest.mark.parametrize("spec", KEEPS, ids=str)
+def test_what_needs_no_restart_is_the_same_revision(spec: dict[str, Any]) -> None:
+    assert rendered(**spec).revision == rendered().revision
+
+
+def test_a_new_router_image_is_no_new_revision() -> None:
+    pool = observe(raw_pool()).pool
+    upgraded = render(pool, RenderSettings("tidepool-router:next", "tidepool"))
+
+    assert upgraded.revision == rendered().revision
+
+
+def test_pods_that_exist_keep_the_router_that_they_have() -> None:
+    pool = observe(raw_pool()).pool
+    upgraded = render(pool, RenderSettings("tidepool-router:next", "tidepool"))
+    made = deployment(pool, upgraded, 1, "tidepool-router:test")
+
+    assert made["spec"]["template"]["spec"]["initContainers"][0]["image"] == "tidepool-router:test"
+
+
+def test_labels_that_selectors_rest_on_cannot_be_merged_away() -> None:
+    template = {"metadata": {"labels": {"tidepool.dev/pool": "other", "mine": "1"}}}
+    labels = rendered(podTemplate=template).template["metadata"]["labels"]
+
+    assert (labels["tidepool.dev/pool"], labels["mine"]) == ("llama", "1")
+
+
+def test_every_object_goes_with_the_pool() -> None:
+    pool = observe(raw_pool()).pool
+    made = rendered()
+    items = [*made.objects, deployment(pool, made, 1)]
+
+    assert {item["metadata"]["ownerReferences"][0]["uid"] for item in items} == {"uid-llama"}
+    assert all(item["metadata"]["ownerReferences"][0]["controller"] for item in items)
+
+
+def test_settings_of_the_mounted_file_are_those_that_are_pushed() -> None:
+    pool = observe(raw_pool(routing={"retries": 5})).pool
+    config = next(item for item in rendered(routing={"retries": 5}).objects if item["kind"] == "ConfigMap")
+
+    assert json.loads(config["data"]["settings.json"]) == sidecar_settings(pool).model_dump(
+        by_alias=True, mode="json"
+    )
+
+
+def test_nobody_but_the_named_ones_reaches_the_traffic_port() -> None:
+    made = rendered(access={"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]})
+    policy = next(item for item in made.objects if item["kind"] == "NetworkPolicy")
+    sources = policy["spec"]["ingress"][0]["from"]
+    ports = {entry["port"] for entry in policy["spec"]["ingress"][0]["ports"]}
+
+    assert ports == {8080}
+    assert {"podSelector": {}} not in sources
+    assert {"podSelector": {"matchLabels": {"app": "web"}}} in sources
+
+
+def test_gateways_see_names_and_aliases() -> None:
+    pool = observe(raw_pool(model={"uri": "hf://acme/llama", "aliases": ["chat"]})).pool
+    found = fleet_pool(pool)
+
+    assert found.name == "default/llama"
+    assert found.models == ("llama", "chat")
+    assert found.endpoints == ("dns+http://llama-peers.default.svc:8080",)
