@@ -18,8 +18,8 @@ from tidepool_router.ledger import Estimate, Outcome, TokenEstimator
 from tidepool_router.picking import make_picker
 
 # Held requests are let go in rounds, so that pods which come up moments later get their part and the first one is
-# not buried: so many a ready pod at first, doubled each round, so that any backlog is gone within seconds.
-_FIRST_ROUND_REQUESTS: Final = 16
+# not buried: so many a ready pod at first, growing by half each round, so that any backlog is gone within seconds.
+_FIRST_ROUND_REQUESTS: Final = 8
 _ROUND_SECONDS: Final = 0.1
 _RETRY_AFTER_FULL_SECONDS: Final = 2.0
 _RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
@@ -162,7 +162,7 @@ class PoolState:
             return
         for ticket in self.queue.take(self._round_requests * len(ready)):
             self._place(ticket, now)
-        self._round_requests = self._round_requests * 2 if self.queue.held else _FIRST_ROUND_REQUESTS
+        self._round_requests = self._round_requests * 3 // 2 if self.queue.held else _FIRST_ROUND_REQUESTS
         self._round_at = now + _ROUND_SECONDS
 
     def pod_heard(self, pod: Pod, report: LoadReport) -> None:

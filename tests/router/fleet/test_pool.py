@@ -1,0 +1,496 @@
+"""A pool at the gateway: picks with their reservation, who is picked at all, and requests that are held."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tidepool_api.load import Health, LoadReport
+from tidepool_api.routing import FleetPool
+from tidepool_router.errors import NoPods, QueueFull, QueueTimeout
+from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.gateway_metrics import GatewayMetrics
+from tidepool_router.fleet.pod import Pod, PodState
+from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.ledger import Outcome
+
+READY = LoadReport(boot="b", seq=1, health=Health.READY)
+
+
+def chat(size: int = 400, priority: int = 0) -> RequestFacts:
+    return RequestFacts(
+        api=Api.CHAT, path="/v1/chat/completions", model="m", max_tokens=100, prompt_bytes=size, body_bytes=size,
+        priority=priority,
+    )  # fmt: skip
+
+
+def endpoints(count: int) -> list[Endpoint]:
+    return [Endpoint.at("10.0.0.1", 8000 + number) for number in range(count)]
+
+
+def make_pool(clock: Any, pods: int = 0, *, ready: bool = True, wakes: bool = True, **queue: Any) -> PoolState:
+    config = FleetPool.model_validate(
+        {"name": "ns/p", "models": ["m"], "wakes": wakes, "routing": {"policy": "LeastLoad", "queue": queue}}
+    )
+    pool = PoolState(config, GatewayMetrics(), clock)
+    pool.set_pods(endpoints(pods))
+    if ready:
+        for pod in pool.pods.values():
+            pool.pod_heard(pod, READY)
+    return pool
+
+
+def first(pool: PoolState) -> Pod:
+    return next(iter(pool.pods.values()))
+
+
+def must_pick(pool: PoolState, facts: RequestFacts | None = None, exclude: tuple[str, ...] = ()) -> Reservation:
+    reservation = pool.pick(facts or chat(), pool.now(), exclude)
+    assert reservation is not None
+    return reservation
+
+
+def test_a_burst_in_one_moment_is_spread_evenly(clock: Any) -> None:
+    """Reports are all equal and old; only reservations made in the same step keep a burst off one pod."""
+    pool = make_pool(clock, 8)
+
+    picked = Counter(must_pick(pool).endpoint.key for _ in range(800))
+
+    assert set(picked.values()) == {100}
+
+
+def test_a_report_of_load_by_others_moves_picks_away(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    busy = first(pool)
+    pool.pod_heard(busy, replace(READY, seq=2, running=9, held_tokens=90_000))
+
+    assert {must_pick(pool).endpoint.key for _ in range(20)}.isdisjoint({busy.key})
+
+
+def test_load_is_never_below_own_in_flight(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    for _ in range(5):
+        must_pick(pool)
+    pod = first(pool)
+    # Another gateway's requests moved the counters: the report seems to include ours, and does not.
+    pool.pod_heard(pod, replace(READY, seq=2, running=1, opened_total=50, closed_total=49))
+
+    assert pod.load_requests == 5
+    assert pod.load_tokens == pod.ledger.load_tokens > 0
+
+
+def test_everything_returns_to_zero(clock: Any) -> None:
+    pool = make_pool(clock, 3)
+    held = [must_pick(pool, chat(size)) for size in range(1, 400, 7)]
+    for reservation in held:
+        reservation.entry.progress(17, clock.pass_(0.01))
+        assert reservation.close(Outcome.OK, clock()) is True
+        assert reservation.close(Outcome.ERROR, clock()) is False
+
+    assert pool.in_flight == 0
+    assert {(pod.load_tokens, pod.load_requests) for pod in pool.pods.values()} == {(0, 0)}
+
+
+@pytest.mark.parametrize("health", [h for h in Health if h is not Health.READY])
+def test_a_pod_that_says_it_is_not_ready_gets_nothing(clock: Any, health: Health) -> None:
+    pool = make_pool(clock, 2)
+    pod = first(pool)
+    pool.pod_heard(pod, replace(READY, seq=2, health=health))
+
+    assert pod.state(clock()).value == health.value
+    assert {must_pick(pool).endpoint.key for _ in range(10)}.isdisjoint({pod.key})
+
+    pool.pod_heard(pod, replace(READY, seq=3))
+    assert pod.key in {must_pick(pool).endpoint.key for _ in range(20)}
+
+
+def test_a_pod_not_heard_of_yet_gets_nothing(clock: Any) -> None:
+    assert make_pool(clock, 2, ready=False).pick(chat(), clock()) is None
+
+
+def test_a_pod_whose_stream_broke_is_picked_while_connects_succeed(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    pod = first(pool)
+    pod.streaming = False
+    must_pick(pool).close(Outcome.OK, clock())
+
+    refused = must_pick(pool)
+    refused.failed("connect")
+    refused.close(Outcome.ERROR, clock())
+
+    assert pool.pick(chat(), clock.pass_(100)) is None  # not before something is heard again
+    pool.pod_heard(pod, replace(READY, seq=2))
+    assert pool.pick(chat(), clock()) is not None
+
+
+def test_a_pod_that_refuses_connections_does_not_attract_traffic(clock: Any) -> None:
+    """Its load is always zero: without ejection every request of a minute would go there first."""
+    pool = make_pool(clock, 3)
+    bad = first(pool)
+    bad.streaming = True  # its stream lives, its traffic does not
+    tried = 0
+    for _ in range(600):
+        clock.pass_(0.1)
+        reservation = must_pick(pool)
+        if reservation.endpoint.key == bad.key:
+            tried += 1
+            reservation.failed("connect")
+            reservation.close(Outcome.ERROR, clock())
+            must_pick(pool, exclude=(bad.key,))
+
+    assert 1 <= tried <= 6  # at 0, 1, 3, 7, 15, 31 s
+
+
+def test_an_ejected_pod_comes_back_by_the_first_good_byte(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    pod = first(pool)
+    pod.streaming = True
+    failed = must_pick(pool)
+    failed.failed("connect")
+    failed.close(Outcome.ERROR, clock())
+    assert pool.pick(chat(), clock()) is None
+
+    clock.pass_(1.0)
+    trial = must_pick(pool)
+    assert pool.pick(chat(), clock()) is None  # one at a time
+    trial.entry.first_token(clock())  # a long stream has begun: no need to wait for its end
+
+    assert pool.pick(chat(), clock()) is not None
+
+
+def test_the_first_byte_of_an_error_is_no_success(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    pod = first(pool)
+    for _ in range(5):
+        reservation = must_pick(pool, exclude=tuple(key for key in pool.pods if key != pod.key))
+        reservation.failed("http_5xx")
+        reservation.entry.first_token(clock())
+        reservation.close(Outcome.ERROR, clock())
+
+    assert pod.state(clock()) is PodState.EJECTED
+
+
+def test_the_last_pod_is_not_ejected_for_its_answers(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    for _ in range(50):
+        reservation = must_pick(pool)
+        reservation.failed("http_5xx")
+        reservation.close(Outcome.ERROR, clock())
+
+    assert pool.pick(chat(), clock()) is not None
+
+
+def test_a_new_process_at_the_address_is_not_judged_by_the_old_one(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    pod = first(pool)
+    pod.streaming = True
+    must_pick(pool).failed("connect")
+    assert pod.state(clock()) is PodState.EJECTED
+
+    pool.pod_heard(pod, replace(READY, boot="another", seq=1))
+
+    assert pod.state(clock()) is PodState.READY
+
+
+def test_a_retry_goes_elsewhere_or_nowhere(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    keys = list(pool.pods)
+
+    assert {must_pick(pool, exclude=(keys[0],)).endpoint.key for _ in range(9)} == {keys[1]}
+    assert pool.pick(chat(), clock(), keys) is None
+
+
+def test_a_pod_that_left_the_list_ends_its_requests_first(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    running = must_pick(pool)
+    staying = [pod.endpoint for pod in pool.pods.values() if pod.key != running.endpoint.key]
+
+    added, gone = pool.set_pods(staying)
+    assert (added, gone) == ([], [])
+    assert {must_pick(pool).endpoint.key for _ in range(9)} == {staying[0].key}
+
+    running.close(Outcome.OK, clock())
+    added, gone = pool.set_pods(staying)
+    assert [pod.key for pod in gone] == [running.endpoint.key]
+
+
+async def waiting(pool: PoolState, clock: Any, *requests: RequestFacts) -> list[asyncio.Task[Reservation]]:
+    tasks = []
+    for facts in requests:
+        tasks.append(asyncio.create_task(pool.wait_for_pod(facts, clock)))
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def test_held_requests_go_the_moment_a_pod_is_ready(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    tasks = await waiting(pool, clock, *[chat()] * 8)
+    assert (pool.demand(clock()).held, pool.demand(clock()).held_bytes) == (8, 8 * 400)
+
+    clock.pass_(42.0)
+    pool.pod_heard(first(pool), READY)
+
+    assert pool.queue.held == 0  # at once, without a tick
+    reservations = await asyncio.gather(*tasks)
+    assert {r.queued_seconds for r in reservations} == {42.0}
+    assert pool.in_flight == 8
+
+
+async def test_held_requests_go_by_priority_then_age(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    order: list[int] = []
+
+    async def wait(priority: int, number: int) -> None:
+        await pool.wait_for_pod(chat(priority=priority), clock)
+        order.append(number)
+
+    tasks = []
+    for number, priority in enumerate([0, 100, 0, -5, 100]):
+        tasks.append(asyncio.create_task(wait(priority, number)))
+        await asyncio.sleep(0)
+    pool.pod_heard(first(pool), READY)
+    await asyncio.gather(*tasks)
+
+    assert order == [1, 4, 0, 2, 3]
+
+
+async def test_a_backlog_is_spread_over_pods_that_come_up_one_after_another(clock: Any) -> None:
+    pool = make_pool(clock, 4, ready=False)
+    tasks = await waiting(pool, clock, *[chat()] * 200)
+    for pod in pool.pods.values():
+        pool.pod_heard(pod, READY)
+        pool.tick(clock.pass_(0.1))
+    for _ in range(6):
+        pool.tick(clock.pass_(0.1))
+
+    placed = Counter(r.endpoint.key for r in await asyncio.gather(*tasks))
+
+    assert sum(placed.values()) == 200
+    assert max(placed.values()) <= 60  # 50 each would be even; the first alone would have had all
+
+
+async def test_a_large_backlog_is_gone_within_two_seconds_on_one_pod(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=5000)
+    tasks = await waiting(pool, clock, *[chat()] * 5000)
+    pool.pod_heard(first(pool), READY)
+    for _ in range(20):
+        pool.tick(clock.pass_(0.1))
+
+    assert pool.queue.held == 0
+    await asyncio.gather(*tasks)
+
+
+async def test_nobody_overtakes_who_is_held(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=100)
+    tasks = await waiting(pool, clock, *[chat()] * 12)
+    pool.pod_heard(first(pool), READY)
+    assert pool.queue.held == 4
+
+    assert pool.pick(chat(), clock()) is None  # must queue behind them
+    assert pool.pick(chat(), clock(), exclude=("elsewhere",)) is not None  # a retry has waited before
+
+    pool.tick(clock.pass_(0.1))
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_queue_refuses_at_once(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=2)
+    tasks = await waiting(pool, clock, chat(), chat())
+
+    with pytest.raises(QueueFull) as caught:
+        await pool.wait_for_pod(chat(), clock)
+
+    assert caught.value.refusal.status == 429
+    assert caught.value.refusal.retry_after_seconds
+    assert pool.demand(clock()).refused_total == 1
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_queue_is_bounded_in_bytes(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxBytes="1Ki")
+    tasks = await waiting(pool, clock, chat(1000))
+
+    with pytest.raises(QueueFull):
+        await pool.wait_for_pod(chat(100), clock)
+
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("wakes", "seconds", "why"),
+    [
+        (True, 600.0, "somebody starts a pod: the cold start's time"),
+        (False, 60.0, "nobody does: the queue's time"),
+    ],
+)
+async def test_a_held_request_is_turned_away_in_time(clock: Any, wakes: bool, seconds: float, why: str) -> None:
+    pool = make_pool(clock, 1, ready=False, wakes=wakes)
+    (task,) = await waiting(pool, clock, chat())
+    pool.tick(clock.pass_(seconds - 0.1))
+    assert pool.queue.held == 1, why
+
+    pool.tick(clock.pass_(0.2))
+    with pytest.raises(QueueTimeout) as caught:
+        await task
+
+    assert caught.value.refusal.status == 503
+    assert f"{seconds:.0f} s" in caught.value.refusal.message
+
+
+async def test_a_pool_that_nothing_starts_refuses_at_once(clock: Any) -> None:
+    pool = make_pool(clock, 0, wakes=False)
+
+    with pytest.raises(NoPods) as caught:
+        await pool.wait_for_pod(chat(), clock)
+
+    assert caught.value.refusal.status == 503
+
+
+async def test_who_is_held_when_the_pool_goes_hears_it(clock: Any) -> None:
+    pool = make_pool(clock, 0)
+    tasks = await waiting(pool, clock, chat(), chat())
+    pool.close()
+
+    for task in tasks:
+        with pytest.raises(NoPods, match="has been removed"):
+            await task
+
+
+async def test_a_client_that_leaves_while_held_frees_its_place(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    leaver, stayer = await waiting(pool, clock, chat(), chat())
+    leaver.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaver
+    assert pool.queue.held == 1
+
+    pool.pod_heard(first(pool), READY)
+    await stayer
+    assert pool.in_flight == 1
+
+
+async def test_a_client_that_leaves_as_its_pod_comes_gives_the_place_back(clock: Any) -> None:
+    """The reservation is made, the waiter has not run yet, and its client goes: nobody else would close it."""
+    pool = make_pool(clock, 1, ready=False)
+    (task,) = await waiting(pool, clock, chat())
+    pool.pod_heard(first(pool), READY)
+    assert pool.in_flight == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert pool.in_flight == 0
+    assert first(pool).load_requests == 0
+
+
+async def test_a_pod_on_trial_takes_held_requests_one_by_one(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    first(pool).streaming = True
+    failed = must_pick(pool)
+    failed.failed("connect")
+    failed.close(Outcome.ERROR, clock())
+    tasks = await waiting(pool, clock, chat(), chat(), chat())
+    assert pool.queue.held == 3
+
+    pool.tick(clock.pass_(1.1))
+    assert pool.queue.held == 2
+    (await tasks[0]).entry.first_token(clock())
+    pool.tick(clock.pass_(0.2))
+
+    assert pool.queue.held == 1  # two at once now
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_new_settings_keep_pods_and_what_was_learned(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    reservation = must_pick(pool)
+    learned = pool.estimator
+    config = pool.config.model_copy(
+        update={"routing": pool.routing.model_validate({"policy": "RoundRobin", "queue": {"maxWaiting": 1}})}
+    )
+    pool.apply(config)
+
+    assert pool.estimator is learned
+    assert pool.queue.limits.max_waiting == 1
+    assert must_pick(pool).reason == "round-robin"
+    assert reservation.close(Outcome.OK, clock()) is True
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Pods come, go, fail and report while requests run: in-flight counts are exact, and unfit pods are not picked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self.pool = make_pool(lambda: self.seconds, 3)
+        self.live: list[Reservation] = []
+        self.seq = 10
+
+    @rule(seconds=st.floats(0, 5))
+    def time_passes(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    @rule(size=st.integers(0, 10_000))
+    def request(self, size: int) -> None:
+        fit = {key for key, pod in self.pool.pods.items() if pod.state(self.seconds) is PodState.READY}
+        reservation = self.pool.pick(chat(size), self.seconds)
+        assert (reservation is None) == (not fit)
+        if reservation is not None:
+            assert reservation.endpoint.key in fit
+            self.live.append(reservation)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), outcome=st.sampled_from(Outcome))
+    def end(self, data: st.DataObject, outcome: Outcome) -> None:
+        reservation = data.draw(st.sampled_from(self.live))
+        self.live.remove(reservation)
+        assert reservation.close(outcome, self.seconds)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), kind=st.sampled_from(["connect", "reset", "first_byte_timeout", "http_5xx"]))
+    def fail(self, data: st.DataObject, kind: Any) -> None:
+        data.draw(st.sampled_from(self.live)).failed(kind)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), tokens=st.integers(1, 500))
+    def progress(self, data: st.DataObject, tokens: int) -> None:
+        data.draw(st.sampled_from(self.live)).entry.progress(tokens, self.seconds)
+
+    @precondition(lambda self: self.pool.pods)
+    @rule(data=st.data(), health=st.sampled_from(Health), opened=st.integers(0, 50), boot=st.sampled_from("bc"))
+    def report(self, data: st.DataObject, health: Health, opened: int, boot: str) -> None:
+        pod = data.draw(st.sampled_from(sorted(self.pool.pods.values(), key=lambda p: p.key)))
+        self.seq += 1
+        self.pool.pod_heard(pod, LoadReport(boot=boot, seq=self.seq, health=health, opened_total=opened))
+
+    @rule(count=st.integers(0, 5))
+    def resize(self, count: int) -> None:
+        added, gone = self.pool.set_pods(endpoints(count))
+        assert all(pod.ledger.running == 0 for pod in gone)
+        for pod in added:
+            self.seq += 1
+            self.pool.pod_heard(pod, replace(READY, seq=self.seq))
+
+    @invariant()
+    def in_flight_is_exact(self) -> None:
+        assert self.pool.in_flight == len(self.live)
+        running = Counter(reservation.endpoint.key for reservation in self.live)
+        for key, count in running.items():
+            pod = self.pool.pods[key]  # a pod with requests is never forgotten
+            assert pod.ledger.running == count
+            assert pod.load_requests >= count
+            assert pod.load_tokens >= pod.ledger.load_tokens or count
+
+
+PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPool = PoolMachine.TestCase
