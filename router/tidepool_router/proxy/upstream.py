@@ -31,6 +31,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.sink: AnswerSink | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.used = 0
+        self._paused = False
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -78,17 +79,20 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more for now; the engine's own buffers fill up and slow it down."""
-        if not self.transport.is_closing():
+        if not self._paused and not self.transport.is_closing():
+            self._paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if not self.transport.is_closing():
+        if self._paused and not self.transport.is_closing():
+            self._paused = False
             self.transport.resume_reading()
 
     def release(self) -> None:
         """The answer is whole: keep the connection for another request, or close it."""
         self.sink = None
+        self.resume()
         transport = self.transport
         # An answer that came before its request was sent whole leaves the rest of the request on the wire.
         if self.answer.reusable and not transport.is_closing() and not transport.get_write_buffer_size():

@@ -40,9 +40,8 @@ async def _starting(kind: StartRouter) -> AsyncIterator[StartRouter]:
         return router
 
     yield start
-    try:
-        for router in started:
+    for router in reversed(started):
+        try:
             await router.settled()
-    finally:
-        for router in started:
+        finally:
             await router.stop()

@@ -1,0 +1,92 @@
+"""What only the gateway does: names of models, holding requests for a pool that wakes."""
+
+import asyncio
+from typing import Any
+
+from scripted.clients import RawClient, chat, post
+from scripted.routers import until
+from scripted.upstreams import ScriptedEngine
+from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
+
+
+async def test_models_of_all_pools_with_their_aliases(gateway: Any) -> None:
+    router = await gateway()
+    pools = [FleetPool(name="a/x", models=("m", "n")), FleetPool(name="b/y", models=("o",))]
+    router.state.apply(Fleet(pools=tuple(pools)))
+    async with RawClient(router.port) as client:
+        answer = await client.ask(b"GET /v1/models HTTP/1.1\r\n\r\n")
+
+    assert [card["id"] for card in answer.json()["data"]] == ["m", "n", "o"]
+
+
+async def test_an_unknown_model_is_404_and_the_known_ones_are_named(gateway: Any) -> None:
+    router = await gateway()
+    async with RawClient(router.port) as client:
+        answer = await client.ask(post(chat("gpt-9")))
+        messages = await client.ask(post(chat("gpt-9"), b"/v1/messages"))
+        nameless = await client.ask(post(b"{}"))
+
+    error = answer.json()["error"]
+    assert (answer.status, error["code"]) == (404, "model_not_found")
+    assert all(name in error["message"] for name in ("gpt-9", "tiny", "alias"))
+    assert messages.json()["error"]["type"] == "not_found_error"
+    assert nameless.status == 404
+
+
+async def test_requests_for_a_pool_at_zero_are_held_until_a_pod_comes(gateway: Any) -> None:
+    router = await gateway(wakes=True)
+    pool = router.state.pools["default/pool"]
+    async with ScriptedEngine() as engine, RawClient(router.port) as client:
+        await client.send(post(chat()))
+        await until(lambda: pool.queue.held == 1)
+        config = pool.config.model_copy(update={"endpoints": (engine.url,)})
+        router.state.apply(Fleet(pools=(config,)))
+        answer = await client.answer()
+
+    assert answer.status == 200
+    assert int(answer.headers[b"x-tidepool-queue-ms"]) > 0
+
+
+async def test_what_is_held_is_bounded_in_number_and_time(gateway: Any) -> None:
+    queue = Queue(max_waiting=2, timeout="300ms", cold_start_timeout="300ms")
+    router = await gateway(wakes=True, routing=Routing(queue=queue))
+    clients = [RawClient(router.port) for _ in range(3)]
+    for client in clients:
+        await client.__aenter__()
+        await client.send(post(chat()))
+    answers = await asyncio.gather(*(client.answer() for client in clients))
+
+    assert sorted(answer.status for answer in answers) == [429, 503, 503]
+    assert all(answer.headers[b"retry-after"] for answer in answers)
+    for client in clients:
+        client.leave()
+
+
+async def test_a_pool_without_pods_that_nothing_wakes_is_503_at_once(gateway: Any) -> None:
+    router = await gateway()
+    async with RawClient(router.port) as client:
+        answer = await client.ask(post(chat()))
+
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "no_pods")
+
+
+async def test_requests_are_spread_over_the_pods(gateway: Any) -> None:
+    async with ScriptedEngine() as one, ScriptedEngine() as other:
+        router = await gateway(one.url, other.url)
+        async with RawClient(router.port) as client:
+            for _ in range(20):
+                await client.ask(post(chat()))
+
+        assert len(one.requests) >= 5
+        assert len(other.requests) >= 5
+
+
+async def test_bodies_of_all_requests_are_bounded_in_sum(gateway: Any) -> None:
+    router = await gateway(wakes=True, max_bodies_bytes=5000)
+    pool = router.state.pools["default/pool"]
+    async with RawClient(router.port) as held, RawClient(router.port) as client:
+        await held.send(post(chat(filler="x" * 3000)))
+        await until(lambda: pool.queue.held == 1)
+        answer = await client.ask(post(chat(filler="x" * 3000)))
+
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "router_full")

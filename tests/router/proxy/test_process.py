@@ -1,0 +1,218 @@
+"""The program itself: flags, files, ports, signals, and the clients that people use."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from fakes.engine import EngineDouble
+from fakes.settings import EngineSettings
+from scripted.clients import RawClient, chat, post
+
+from tidepool_router.errors import SettingsError
+from tidepool_router.settings import parse, read_sidecar_settings
+
+
+@dataclass
+class Program:
+    """A running router."""
+
+    process: asyncio.subprocess.Process
+    port: int
+
+    def url(self, offset: int = 0) -> str:
+        return f"http://127.0.0.1:{self.port + offset}"
+
+    async def stop(self, number: int = signal.SIGTERM) -> tuple[int, list[dict[str, object]]]:
+        """Exit status and log records."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(10):
+            _, err = await self.process.communicate()
+        return self.process.returncode or 0, [json.loads(line) for line in err.splitlines()]
+
+
+def _free_ports() -> int:
+    """The first of three free ports in a row."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+                third.bind(("127.0.0.1", port + 2))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+@asynccontextmanager
+async def _program(*arguments: str, ready: str) -> AsyncIterator[Program]:
+    port = _free_ports()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidepool_router", *arguments, "--host", "127.0.0.1", "--port", str(port),
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    program = Program(process, port)
+    try:
+        async with asyncio.timeout(20), httpx.AsyncClient() as client:
+            while True:
+                assert process.returncode is None
+                try:
+                    if (await client.get(program.url(2) + ready)).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(0.02)
+        yield program
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[EngineDouble]:
+    async with EngineDouble(EngineSettings(output_tokens_per_second=200.0)) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def stack(engine: EngineDouble, tmp_path: Path) -> AsyncIterator[tuple[Program, Program]]:
+    """A gateway before a sidecar before an engine, each a process of its own but for the engine."""
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"pool": "tiny", "namespace": "default", "model": "tiny", "aliases": ["small"]}')
+    fleet = tmp_path / "fleet.yaml"
+    async with _program(
+        "sidecar", "--engine", engine.url, "--settings", str(settings), ready="/engine/ready"
+    ) as sidecar:
+        fleet.write_text(
+            f"pools:\n- name: default/tiny\n  models: [tiny, small]\n  endpoints: ['{sidecar.url()}']\n"
+        )
+        async with _program("gateway", "--fleet", str(fleet), ready="/readyz") as gateway:
+            yield gateway, sidecar
+
+
+async def test_people_s_clients_get_whole_streams_through_both(
+    stack: tuple[Program, Program], engine: EngineDouble
+) -> None:
+    gateway, sidecar = stack
+    async with openai.AsyncOpenAI(base_url=gateway.url() + "/v1", api_key="none") as client:
+
+        async def stream(number: int) -> int:
+            events = await client.chat.completions.create(
+                model="small" if number % 2 else "tiny",
+                messages=[{"role": "user", "content": f"{number}"}],
+                max_tokens=20 + number,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            return sum([bool(event.choices[0].delta.content) async for event in events])
+
+        counts = await asyncio.gather(*(stream(number) for number in range(16)))
+        assert counts == [20 + number for number in range(16)]
+
+        answer = await client.chat.completions.create(model="small", messages=[{"role": "user", "content": "x"}])
+        assert answer.usage is not None
+        with pytest.raises(openai.NotFoundError, match="known models: tiny, small"):
+            await client.chat.completions.create(model="gone", messages=[])
+        assert [card.id async for card in await client.models.list()] == ["tiny", "small"]
+
+    async with httpx.AsyncClient() as client:
+        page = (await client.get(sidecar.url(1) + "/metrics")).text
+        assert 'tidepool_requests_total{code="200",outcome="ok"} 17' in page
+        assert "tidepool_requests_running 0" in page
+        assert "vllm:num_requests_running" in page
+        page = (await client.get(gateway.url(1) + "/metrics")).text
+        assert 'tidepool_gateway_requests_total{pool="default/tiny",code="200",outcome="ok"} 17' in page
+    for program in stack:
+        status, records = await program.stop()
+        assert status == 0
+        assert not [record for record in records if record["level"] in ("error", "warning")]
+
+
+async def test_the_first_signal_lets_streams_end_and_the_second_does_not(stack: tuple[Program, Program]) -> None:
+    gateway, sidecar = stack
+    body = post(chat(stream=True, max_tokens=100, ignore_eos=True))
+    async with RawClient(gateway.port) as through, RawClient(sidecar.port) as direct:
+        for client in (through, direct):
+            await client.send(body)
+            await client.until(b"data: ")
+        gateway.process.send_signal(signal.SIGTERM)
+        assert (await through.rest()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert (await gateway.stop())[0] == 0
+
+    async with RawClient(sidecar.port) as client:
+        await client.send(post(chat(stream=True, max_tokens=2000, ignore_eos=True)))
+        await client.until(b"data: ")
+        sidecar.process.send_signal(signal.SIGTERM)
+        status, records = await sidecar.stop()
+        assert status == 0
+        assert records[-1]["requests"] == 1
+        assert b"[DONE]" not in await client.rest()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gateway", "--fleet", "missing.yaml"], "missing.yaml"),
+        (["gateway", "--fleet", "bad.yaml"], "pools"),
+        (["sidecar", "--engine", "ftp://x"], "http://127.0.0.1:8000"),
+        (["sidecar", "--engine", "http://127.0.0.1:1", "--settings", "missing.json"], "missing.json"),
+    ],
+)
+async def test_settings_that_cannot_be_used_are_named_in_one_line(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("pools: 3\n")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidepool_router", *arguments, "--port", "0", "--host", "127.0.0.1",
+        stderr=asyncio.subprocess.PIPE, cwd=tmp_path,
+    )  # fmt: skip
+    _, err = await process.communicate()
+
+    assert process.returncode == 2
+    assert message in err.decode()
+    assert b"Traceback" not in err
+
+
+def test_ports_stand_beside_each_other() -> None:
+    options = parse(["sidecar", "--engine", "http://127.0.0.1:8000", "--port", "9000"], {"POD_NAME": "p"})
+
+    assert (options.port, options.metrics_port, options.control_port, options.pod) == (9000, 9001, 9002, "p")
+    assert parse(["gateway", "--max-body-bytes", "5"], {}).limits.max_body_bytes == 5
+
+
+def test_a_wrong_settings_file_is_refused_by_file_and_field(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"pool": "p", "routing": {"retries": 99}}')
+    options = parse(["sidecar", "--engine", "http://e:1", "--settings", str(path)], {})
+
+    with pytest.raises(SettingsError, match=r"settings\.json cannot be used: routing\.retries"):
+        read_sidecar_settings(options)
+
+
+def test_a_missing_settings_file_is_waited_for_when_asked(tmp_path: Path) -> None:
+    options = parse(
+        [
+            "sidecar",
+            "--engine",
+            "http://e:1",
+            "--settings",
+            str(tmp_path / "no"),
+            "--wait-for-file",
+            "--model",
+            "m",
+        ],
+        {},
+    )
+
+    assert read_sidecar_settings(options).model == "m"
