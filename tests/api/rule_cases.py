@@ -261,6 +261,24 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
 }
 
 
+def cases_without_a_rule() -> list[str]:
+    """Cases that no rule of the CRDs answers to: the rule has gone, or says something else now."""
+    found = rules()
+    places = [
+        (kind, path, start)
+        for kind, table in (("ModelPool", POOL), ("AgentWorkflow", WORKFLOW))
+        for path, start in table
+    ]
+    places += [("ModelPool", "spec.engine.args[]", f"is not allowed here; {remedy}") for remedy in ARGUMENTS]
+    idle = [
+        f"{kind} {path}: {start}"
+        for kind, path, start in places
+        if not any((rule.kind, rule.path) == (kind, path) and rule.message.startswith(start) for rule in found)
+    ]
+    idle += [start for start in VALUES if not any(rule.message.startswith(start) for rule in found)]
+    return idle + sorted(set(NOT_YET) - {entry.path for entry in MODELPOOL_NOT_YET})
+
+
 def case_of(rule: CrdRule) -> Case:
     """The case of a rule; raises NoCase."""
     base = FULL_WORKFLOW if rule.kind == AGENTWORKFLOW.kind else FULL_POOL

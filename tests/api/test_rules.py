@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.rule_cases import Case, CrdRule, case_of, rules
+from api.rule_cases import Case, CrdRule, case_of, cases_without_a_rule, rules
 from api.specs import Json
 from tidepool_api.problems import Problem, problems, workflow_problems
 
@@ -37,3 +37,7 @@ def test_rule_refuses_with_the_field_and_the_remedy(rule: CrdRule) -> None:
     mistakes = found(case.refused)
 
     assert [problem for problem in mistakes if blames(rule, case, problem)], mistakes
+
+
+def test_no_rule_has_gone() -> None:
+    assert cases_without_a_rule() == []
