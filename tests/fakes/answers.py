@@ -1,18 +1,20 @@
 """Answers of the engine double: the JSON objects and the events of a stream, field by field as vLLM's."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fakes.requests import Ask
+from fakes.requests import Ask, Kind
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "vllm-0.32.0-00000000"
 
 
-def event(value: Any) -> bytes:
+def event(value: Any, name: str | None = None) -> bytes:
     """One server-sent event."""
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+    head = b"" if name is None else f"event: {name}\n".encode()
+    return head + b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +65,39 @@ class Shape:
     model: str
     created: int
 
+    @property
+    def chat(self) -> bool:
+        """Not a plain completion."""
+        return self.ask.kind is Kind.CHAT
+
     def whole(self, texts: list[str], reasons: list[str], usage: Usage) -> dict[str, Any]:
         """The answer to a request without a stream."""
-        choice = _chat_choice if self.ask.chat else _text_choice
+        choice = _chat_choice if self.chat else _text_choice
         choices = [choice(i, text, reason) for i, (text, reason) in enumerate(zip(texts, reasons, strict=True))]
-        head = self._head("chat.completion" if self.ask.chat else "text_completion") | {"choices": choices}
+        head = self._head("chat.completion" if self.chat else "text_completion") | {"choices": choices}
         head |= {"service_tier": None, "system_fingerprint": FINGERPRINT, "usage": usage.body()}
-        if self.ask.chat:
+        if self.chat:
             head |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}
         return head | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
 
-    def opening(self, index: int, usage: Usage | None) -> bytes | None:
-        """The event with the role, which only a chat has."""
-        if not self.ask.chat:
-            return None
-        choice = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
-        body = self._head("chat.completion.chunk") | {"choices": [choice | {"finish_reason": None}]}
-        return event(body | self._running(usage) | {"prompt_token_ids": None, "prompt_text": None})
+    def opening(self, choices: int) -> Iterator[bytes]:
+        """The events with the role, which only a chat has."""
+        usage = Usage(self.ask.prompt_tokens, 0) if self.ask.continuous_usage else None
+        for index in range(choices if self.chat else 0):
+            choice = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
+            body = self._head("chat.completion.chunk") | {"choices": [choice | {"finish_reason": None}]}
+            yield event(body | self._running(usage) | {"prompt_token_ids": None, "prompt_text": None})
 
-    def tokens(self, index: int, text: str, reason: str | None, usage: Usage | None) -> bytes:
-        """The event of a step; without a usage event to come, the last of a choice has the fingerprint."""
+    def tokens(self, index: int, text: str, reason: str | None, count: int) -> bytes:
+        """The event of a step, `count` being the tokens of the choice by then.
+
+        Without a usage event to come, the last event of a choice has the fingerprint.
+        """
+        usage = Usage(self.ask.prompt_tokens, count) if self.ask.continuous_usage else None
         choice: dict[str, Any] = {"index": index}
-        choice |= {"delta": {"content": text}} if self.ask.chat else {"text": text}
+        choice |= {"delta": {"content": text}} if self.chat else {"text": text}
         choice |= {"logprobs": None, "finish_reason": reason}
-        if not self.ask.chat:
+        if not self.chat:
             choice |= {"stop_reason": None, "prompt_token_ids": None}
         elif reason is not None:
             choice["stop_reason"] = None
@@ -96,20 +107,22 @@ class Shape:
             body["system_fingerprint"] = FINGERPRINT
         return event(body)
 
-    def usage(self, usage: Usage) -> bytes:
-        """The event that stream_options.include_usage asks for."""
-        body = self._head(self._chunk) | {"choices": [], "usage": usage.last()}
-        return event(body | {"system_fingerprint": FINGERPRINT})
+    def ending(self, text: str, reason: str, usage: Usage) -> Iterator[bytes]:
+        """The usage event that stream_options.include_usage asks for, and [DONE]."""
+        if self.ask.include_usage:
+            body = self._head(self._chunk) | {"choices": [], "usage": usage.last()}
+            yield event(body | {"system_fingerprint": FINGERPRINT})
+        yield DONE
 
     def _running(self, usage: Usage | None) -> dict[str, Any]:
         """Usage so far, in every event where continuous_usage_stats asks for it."""
         if usage is None:
             return {}
-        return {"usage": usage.counts() | ({"completion_tokens_details": None} if self.ask.chat else {})}
+        return {"usage": usage.counts() | ({"completion_tokens_details": None} if self.chat else {})}
 
     @property
     def _chunk(self) -> str:
-        return "chat.completion.chunk" if self.ask.chat else "text_completion"
+        return "chat.completion.chunk" if self.chat else "text_completion"
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.request_id, "object": kind, "created": self.created, "model": self.model}
@@ -125,28 +138,3 @@ def _chat_choice(index: int, text: str, reason: str) -> dict[str, Any]:
 def _text_choice(index: int, text: str, reason: str) -> dict[str, Any]:
     head = {"index": index, "text": text, "logprobs": None, "finish_reason": reason, "stop_reason": None}
     return head | {"token_ids": None, "prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None}
-
-
-def model_card(
-    name: str, root: str, created: int, max_model_len: int, parent: str | None = None
-) -> dict[str, Any]:
-    """One entry of /v1/models."""
-    return {
-        "id": name,
-        "object": "model",
-        "created": created,
-        "owned_by": "vllm",
-        "root": root,
-        "parent": parent,
-        "max_model_len": max_model_len,
-        "permission": [_permission(created)],
-    }
-
-
-def _permission(created: int) -> dict[str, Any]:
-    allowed = dict.fromkeys(("allow_sampling", "allow_logprobs", "allow_view"), True)
-    refused = dict.fromkeys(
-        ("allow_create_engine", "allow_search_indices", "allow_fine_tuning", "is_blocking"), False
-    )
-    head = {"id": "modelperm-double", "object": "model_permission", "created": created}
-    return head | allowed | refused | {"organization": "*", "group": None}

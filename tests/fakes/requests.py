@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from fakes.settings import EngineSettings
@@ -13,28 +14,44 @@ class BadRequestError(Exception):
     """A request that vLLM answers with an error body."""
 
     def __init__(
-        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        kind: str = "BadRequestError",
+        param: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.param = param
 
-    def body(self) -> dict[str, Any]:
-        """The error in the OpenAI shape."""
+    def body(self, path: str) -> dict[str, Any]:
+        """The error in the shape of the path's API; what FastAPI itself refuses has always OpenAI's."""
+        if path == "/v1/messages" and self.kind != "Bad Request":
+            return {"type": "error", "error": {"type": self.kind, "message": str(self)}}
         return error_body(str(self), self.kind, self.status, self.param)
 
 
 def error_body(message: str, kind: str, code: int, param: str | None = None) -> dict[str, Any]:
-    """The one error shape of vLLM."""
+    """The error shape of OpenAI's API, which vLLM uses nearly everywhere."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+class Kind(StrEnum):
+    """The API of a request for tokens."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+    MESSAGES = "messages"  # Anthropic's
+    RESPONSES = "responses"
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A request for tokens."""
 
-    chat: bool
+    kind: Kind
     model: str
     prompts: tuple[tuple[int, ...], ...]  # token ids
     choices: int  # for each prompt
@@ -85,7 +102,7 @@ def parse_chat(value: Mapping[str, Any], settings: EngineSettings, names: Mappin
         raise BadRequestError("Cannot apply chat template to an empty conversation.")
     prompt = tuple(tokenize(render_chat(messages)))
     room = max(1, settings.max_model_len - len(prompt))
-    return _ask(value, settings, (prompt,), room if limit is None else limit)
+    return _ask(Kind.CHAT, value, settings, (prompt,), room if limit is None else limit)
 
 
 def parse_completion(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> Ask:
@@ -96,7 +113,35 @@ def parse_completion(value: Mapping[str, Any], settings: EngineSettings, names: 
     limit = _integer(value, "max_tokens", 16)
     assert limit is not None
     _check_common(value, settings, names)
-    return _ask(value, settings, prompts, limit)
+    return _ask(Kind.COMPLETION, value, settings, prompts, limit)
+
+
+def parse_messages(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> Ask:
+    """A body of /v1/messages; raises BadRequestError."""
+    for name in ("messages", "max_tokens"):
+        if name not in value:
+            raise invalid("missing", "Field required", name)
+    limit = _integer(value, "max_tokens", 0) or 0
+    if limit < 1:
+        raise invalid("value_error", "Value error, max_tokens must be positive", "max_tokens")
+    if value.get("model", settings.model) not in names:
+        raise unknown_model(value["model"], names)
+    system = [{"role": "system", "content": value["system"]}] if value.get("system") else []
+    prompt = tuple(tokenize(render_chat([*system, *value["messages"]])))
+    return _ask(Kind.MESSAGES, value, settings, (prompt,), limit)
+
+
+def parse_responses(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> Ask:
+    """A body of /v1/responses; raises BadRequestError."""
+    if "input" not in value:
+        raise invalid("missing", "Field required", "input")
+    _check_common(value, settings, names)
+    given = value["input"]
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    prompt = tuple(tokenize(render_chat(messages)))
+    limit = _integer(value, "max_output_tokens", settings.max_model_len - len(prompt))
+    assert limit is not None
+    return _ask(Kind.RESPONSES, value, settings, (prompt,), limit)
 
 
 def _check_common(value: Mapping[str, Any], settings: EngineSettings, names: Mapping[str, object]) -> None:
@@ -107,7 +152,11 @@ def _check_common(value: Mapping[str, Any], settings: EngineSettings, names: Map
 
 
 def _ask(
-    value: Mapping[str, Any], settings: EngineSettings, prompts: tuple[tuple[int, ...], ...], max_tokens: int
+    kind: Kind,
+    value: Mapping[str, Any],
+    settings: EngineSettings,
+    prompts: tuple[tuple[int, ...], ...],
+    max_tokens: int,
 ) -> Ask:
     priority = _integer(value, "priority", 0) or 0
     if priority and not settings.priority_scheduling:
@@ -120,7 +169,7 @@ def _ask(
     _check_room(max(map(len, prompts)), max_tokens, settings.max_model_len)
     options = value.get("stream_options") or {}
     return Ask(
-        chat="messages" in value,
+        kind=kind,
         model=value.get("model") or settings.model,
         prompts=prompts,
         choices=choices,

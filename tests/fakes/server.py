@@ -7,18 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from fakes import generation, metrics
-from fakes.answers import model_card
 from fakes.core import EngineCore
 from fakes.faults import MID_STREAM, FaultPlan
 from fakes.journal import Ending, Journal, Record
 from fakes.misbehave import CutError, misbehave
-from fakes.replies import reply
+from fakes.replies import model_card, reply
 from fakes.requests import BadRequestError, parse_json, unknown_model
 from fakes.settings import VLLM_VERSION, EngineSettings
 from fakes.text import render_chat, tokenize, words
 
 Handler = Callable[[web.BaseRequest, Record], Awaitable[web.StreamResponse]]
-_TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
 _ADMINISTRATION = (
     "/sleep",
     "/wake_up",
@@ -82,14 +80,14 @@ class Api:
             response = await methods[request.method](request, record)
         except BadRequestError as error:
             record.ending = Ending.REFUSED
-            return reply(error.body(), error.status)
+            return reply(error.body(request.path), error.status)
         if record.ending is Ending.OPEN:
             record.ending = Ending.ANSWERED
         return response
 
     def _make_routes(self) -> dict[str, dict[str, Handler]]:
         routes: dict[str, dict[str, Handler]] = {
-            **{path: {"POST": self._tokens} for path in _TOKEN_PATHS},
+            **{path: {"POST": self._tokens} for path in generation.APIS},
             "/v1/models": {"GET": self._models},
             "/health": {"GET": self._health},
             "/ping": {"GET": self._health, "POST": self._health},

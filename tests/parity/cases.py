@@ -7,6 +7,8 @@ from typing import Any
 MODEL = "tiny"
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 _LONG = "the tide pool is full of small lives " * 2000  # many times the model's 2048 tokens
 
 
@@ -42,6 +44,17 @@ def text(**extra: Any) -> dict[str, Any]:
     return {"model": MODEL, "prompt": "Once upon a tide", "max_tokens": 5, "ignore_eos": True} | extra
 
 
+def message(**extra: Any) -> dict[str, Any]:
+    """A message of five tokens, in Anthropic's API."""
+    said = [{"role": "user", "content": "Tell me of the sea."}]
+    return {"model": MODEL, "messages": said, "max_tokens": 5} | extra
+
+
+def response(**extra: Any) -> dict[str, Any]:
+    """A response of five tokens."""
+    return {"model": MODEL, "input": "Tell me of the sea.", "max_output_tokens": 5} | extra
+
+
 def without(body: dict[str, Any], *names: str) -> dict[str, Any]:
     """The body without some fields."""
     return {name: value for name, value in body.items() if name not in names}
@@ -68,6 +81,10 @@ ANSWERS = (
     Case("completion of token ids", TEXT, text(prompt=[5, 6, 7, 8])),
     Case("completion of two prompts", TEXT, text(prompt=["one tide", "two tides"])),
     Case("completion of two choices", TEXT, text(n=2)),
+    Case("message", MESSAGES, message()),
+    Case("message with a system prompt", MESSAGES, message(system="Be brief.")),
+    Case("response", RESPONSES, response()),
+    Case("response to messages", RESPONSES, response(input=[{"role": "user", "content": "hi"}])),
     Case("models", "/v1/models", method="GET"),
     Case("version", "/version", method="GET"),
     Case("health", "/health", method="GET"),
@@ -87,6 +104,8 @@ STREAMS = (
     Case("completion stream", TEXT, text(stream=True)),
     Case("completion stream with usage", TEXT, text(stream=True, stream_options=USAGE)),
     Case("completion stream with usage in every event", TEXT, text(stream=True, stream_options=EVERY_USAGE)),
+    Case("message stream", MESSAGES, message(stream=True)),
+    Case("response stream", RESPONSES, response(stream=True)),
     Case("completion stream of two prompts", TEXT, text(stream=True, prompt=["one tide", "two tides"])),
 )
 
@@ -118,6 +137,15 @@ REFUSALS = (
     Case("prompt too long in a stream", CHAT, chat(messages=[{"role": "user", "content": _LONG}], stream=True)),
     Case("stream options without a stream", CHAT, chat(stream_options=USAGE)),
     Case("n of zero", CHAT, chat(n=0)),
+    Case("malformed JSON for a message", MESSAGES, b"{"),
+    Case("unknown model for a message", MESSAGES, message(model="no-such-model")),
+    Case("no limit for a message", MESSAGES, without(message(), "max_tokens")),
+    Case("a limit of zero for a message", MESSAGES, message(max_tokens=0)),
+    Case("no messages for a message", MESSAGES, without(message(), "messages")),
+    Case("prompt too long for a message", MESSAGES, message(messages=[{"role": "user", "content": _LONG}])),
+    Case("unknown model for a response", RESPONSES, response(model="no-such-model")),
+    Case("no input for a response", RESPONSES, without(response(), "input")),
+    Case("prompt too long for a response", RESPONSES, response(input=_LONG)),
     Case("wrong method", CHAT, method="GET"),
     Case("wrong method on a reader", "/v1/models", {}),
     Case("unknown path", "/v1/no-such-path", {}),

@@ -28,18 +28,29 @@ class Stream:
     """A stream as its reader meets it: what comes between the events, and the events in their order."""
 
     separators_right: bool
+    names: list[str]  # "" for an event without a name
     events: list[str]
 
     @classmethod
     def of(cls, text: str) -> "Stream":
-        """Every event is one `data: ` line and an empty one."""
+        """Every event is a `data: ` line, perhaps an `event: ` line before it, and an empty one."""
         parts = text.split("\n\n")
-        right = parts[-1] == "" and all(re.fullmatch(r"data: [^\n]+", part) for part in parts[:-1])
-        return cls(right, [part.removeprefix("data: ") for part in parts[:-1]])
+        found = [re.fullmatch(r"(?:event: ([^\n]+)\n)?data: ([^\n]+)", part) for part in parts[:-1]]
+        events = [match for match in found if match is not None]
+        right = parts[-1] == "" and len(events) == len(found)
+        return cls(right, [match[1] or "" for match in events], [match[2] for match in events])
 
     def outline(self) -> list[Any]:
-        """The shapes of the events with what steers a reader: choice, finish reason, [DONE]."""
-        return [event if event == "[DONE]" else _outline(json.loads(event)) for event in self.events]
+        """The shapes of the events with what steers a reader: name, choice, finish reason, [DONE].
+
+        Of named events in a row that are alike only one is kept: vLLM joins tokens there as it likes.
+        """
+        outline: list[Any] = []
+        for name, event in zip(self.names, self.events, strict=True):
+            told = event if event == "[DONE]" else _outline(json.loads(event))
+            if not (name and outline and outline[-1] == (name, told)):
+                outline.append((name, told))
+        return outline
 
 
 def _outline(event: dict[str, Any]) -> Any:
