@@ -1,4 +1,4 @@
-"""The admission queue: order, bounds, and nothing lost or counted twice, as a state machine against a plain list."""
+"""The admission queue against a plain list: order, bounds, and nothing lost or counted twice."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -55,9 +55,7 @@ async def test_a_sidecars_reports_are_believed_as_they_come(sidecars: Any, clock
         await eventually(lambda: listening.state is PodState.DRAINING)
 
 
-async def test_a_line_in_pieces_and_many_lines_at_once_are_read(
-    scripted: Any, clock: Any, eventually: Any
-) -> None:
+async def test_lines_in_pieces_and_many_at_once_are_read(scripted: Any, clock: Any, eventually: Any) -> None:
     """Chunk borders and packets mean nothing: a report may come byte by byte, or three in one packet."""
     lines = b"".join(
         b'{"boot":"x","seq":%d,"health":"ready","running":%d}\n' % (number, number) for number in range(1, 4)

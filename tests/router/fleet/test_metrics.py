@@ -15,7 +15,8 @@ from tidepool_router.ledger import Estimate, Ledger, Outcome
 from tidepool_router.metrics import Registry
 
 SAMPLE = re.compile(
-    r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*=\"(?:[^\"\\\n]|\\[\\n\"])*\",?)*)\})? (\S+)(?: \d+)?"
+    r"([a-zA-Z_:][a-zA-Z0-9_:]*)"
+    r"(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*=\"(?:[^\"\\\n]|\\[\\n\"])*\",?)*)\})? (\S+)(?: \d+)?"
 )
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\n"])*)"')
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -26,7 +27,7 @@ def unescape(text: str) -> str:
 
 
 def parse(page: bytes) -> Samples:
-    """As strict as the text format is written: one block a family, types known, no series twice, sane histograms."""
+    """As strict as the format is written: one block a family, types known, no series twice, sane histograms."""
     text = page.decode()
     assert text.endswith("\n")
     types: dict[str, str] = {}

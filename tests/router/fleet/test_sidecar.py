@@ -256,9 +256,7 @@ async def test_settings_in_force_show_in_the_report(up: Any, state: SidecarState
     assert state.report().settings == new.digest() != SETTINGS.digest()
 
 
-async def test_reports_are_numbered_and_the_header_is_one_of_them(
-    up: Any, state: SidecarState, clock: Any
-) -> None:
+async def test_reports_are_numbered_and_the_header_is_one(up: Any, state: SidecarState, clock: Any) -> None:
     await state.look_at_engine()
     header = state.load_header()
     assert state.load_header() is header  # within 10 ms
