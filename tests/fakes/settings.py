@@ -38,6 +38,10 @@ class EngineSettings:
     runtime_lora: bool = True
     development_paths: bool = True
 
+    def __post_init__(self) -> None:
+        if self.num_gpu_blocks * self.block_size < self.max_model_len:
+            raise ValueError("a request of max_model_len would never fit: vLLM does not start like that either")
+
     @property
     def served_names(self) -> tuple[str, ...]:
         """All names that a request may carry; the first one is what answers say."""
