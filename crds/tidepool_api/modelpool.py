@@ -1,9 +1,9 @@
 """ModelPool: serve this model, with so many engines, in this way."""
 
 import re
-from typing import Final, cast
+from typing import Final, Self, cast
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from tidepool_api.contract import API_VERSION
 from tidepool_api.engine import Engine, Model
@@ -101,6 +101,11 @@ class ModelPool(Ruled):
     metadata: Metadata = Field(default_factory=Metadata)
     spec: ModelPoolSpec = Field(description="What is wanted of the pool.")
     status: ModelPoolStatus = Field(default_factory=ModelPoolStatus, description="Observed state of the pool.")
+
+    @model_validator(mode="after")
+    def _obey(self) -> Self:
+        # A pool whose name breaks a rule is read all the same, so that the operator can say so; see problems().
+        return self
 
     @field_validator("status", mode="wrap")
     @classmethod

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tidepool_api.kube import RULE_BROKEN
+from tidepool_api.metadata import Metadata
 from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 from tidepool_api.workflow import AgentWorkflowSpec
@@ -57,12 +58,14 @@ def problems(spec: Mapping[str, Any], name: str = "") -> list[Problem]:
     """
     found = [Problem(f"spec.{entry.path}", entry.message) for entry in MODELPOOL_NOT_YET if entry.used_in(spec)]
     try:
-        if name:
-            ModelPool.model_validate({"metadata": {"name": name}, "spec": spec})
-        else:
-            ModelPoolSpec.model_validate(spec)
+        parsed = ModelPoolSpec.model_validate(spec)
     except ValidationError as error:
-        found += of_error("" if name else "spec", error)
+        return [*found, *of_error("spec", error)]
+    if name:
+        pool = ModelPool(metadata=Metadata(name=name), spec=parsed)
+        found += [
+            Problem(rule.field.removeprefix("."), rule.message) for rule in pool.RULES if not rule.holds(pool)
+        ]
     return found
 
 
@@ -89,14 +92,13 @@ def _problem(root: str, error: ErrorDetails) -> Problem:
     context = error.get("ctx", {})
     field = _path(root, error["loc"])
     if error["type"] == RULE_BROKEN:
-        return Problem((field + context["field"]).removeprefix("."), context["message"])
+        return Problem(field + context["field"], context["message"])
     words = _WORDS.get(error["type"])
     return Problem(field, words.format(**context) if words else error["msg"])
 
 
 def _path(root: str, parts: Sequence[int | str]) -> str:
-    path = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return path.removeprefix(".")
+    return root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
 
 def _unknown(annotation: object, value: object, path: str) -> Iterator[str]:

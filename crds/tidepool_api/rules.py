@@ -68,8 +68,9 @@ def pod_rules(rate_window: str = RATE_WINDOW) -> tuple[Rule, ...]:
     return (
         Rule(
             POD_KV_USAGE,
-            _max_of("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", contract.METRIC_KV_USAGE),
-            "KV cache in use: the engine's own gauge or the router's ledger, whichever is higher",
+            _kv_usage(),
+            "KV cache in use: the engine's own gauge or the router's ledger, whichever is higher; above 1 when "
+            "more is asked for than fits",
             "ratio",
         ),
         Rule(
@@ -180,21 +181,26 @@ def prometheus_rule_spec(rate_window: str = RATE_WINDOW) -> dict[str, Any]:
 # labels below and equal ones counted once; __name__ keeps metrics apart that are asked for together.
 _WITHIN_POD: Final = (*BY_POD, "__name__", "engine", "model_name", "code", "outcome", "finished_reason")
 
+# A gateway's series carry "namespace/name" as their pool and are no pod's of that pool.
+_OF_A_POOL: Final = f'{LABEL_POOL}=~"[^/]+"'
+
 
 def _by(operator: str, labels: Sequence[str], expression: str) -> str:
     return f"{operator} by ({', '.join(labels)}) ({expression})"
 
 
 def _any_of(names: Sequence[str]) -> str:
-    return f'{{__name__=~"{"|".join(names)}",{LABEL_POOL}!=""}}'
+    return f'{{__name__=~"{"|".join(names)}",{_OF_A_POOL}}}'
 
 
 def _one(name: str) -> str:
-    return f'{name}{{{LABEL_POOL}!=""}}'
+    return f"{name}{{{_OF_A_POOL}}}"
 
 
-def _max_of(*names: str) -> str:
-    return _by("max", BY_POD, _any_of(names))
+def _kv_usage() -> str:
+    # The engine's gauges are ratios although they say "perc": one above 1 is in another unit, and passed over.
+    engine = _any_of(("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"))
+    return _higher_of(f"{_by('max', BY_POD, engine)} <= 1", _one(contract.METRIC_KV_USAGE))
 
 
 def _sum_of(*names: str) -> str:

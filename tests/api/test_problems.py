@@ -197,6 +197,13 @@ def test_status_of_another_release_does_not_stop_the_pool() -> None:
     assert AgentWorkflow.model_validate(FULL_WORKFLOW | {"status": 3}).status.conditions == ()
 
 
+def test_pool_of_a_bad_name_is_read_and_told() -> None:
+    document = changed(FULL_POOL, {"metadata.name": "8b.llama"})
+
+    assert ModelPool.model_validate(document).metadata.name == "8b.llama"
+    assert [problem.field for problem in problems(document["spec"], "8b.llama")] == ["metadata.name"]
+
+
 def test_pool_is_called_by_its_own_name_unless_told() -> None:
     pool = ModelPool.model_validate({"metadata": {"name": "tiny"}, "spec": {"model": {"uri": "hf://a/b"}}})
 
