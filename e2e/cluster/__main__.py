@@ -3,9 +3,12 @@
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from cluster import lifecycle, tools
+from cluster import engine_install, images, lifecycle, node, prometheus, requirements, tools, volumes
 from cluster.errors import ClusterError
+from cluster.kubernetes import Kubectl
+from cluster.plane import kubeconfig
 
 
 def _tools(options: argparse.Namespace) -> int:
@@ -13,7 +16,14 @@ def _tools(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(_: argparse.Namespace) -> int:
+    requirements.check()
+    print("this machine can hold the cluster")
+    return 0
+
+
 def _up(_: argparse.Namespace) -> int:
+    requirements.check()
     _print_status(lifecycle.up())
     return 0
 
@@ -27,6 +37,52 @@ def _status(_: argparse.Namespace) -> int:
     found = lifecycle.status()
     _print_status(found)
     return 0 if found.healthy else 1
+
+
+def _images(options: argparse.Namespace) -> int:
+    for reference in load_images(options.names or list(images.PROJECT)):
+        print(reference)
+    return 0
+
+
+def load_images(names: list[str]) -> list[str]:
+    """Build the project's images if their sources changed, import them into both nodes; returns references."""
+    _, _, nodes = lifecycle.require()
+    references = []
+    for name in names:
+        reference, archive = images.project_archive(name)
+        for machine in nodes:
+            node.import_image(machine, reference, archive)
+        references.append(reference)
+    return references
+
+
+def _engine(_: argparse.Namespace) -> int:
+    print(engine_install.install())
+    return 0
+
+
+def _engine_volume(options: argparse.Namespace) -> int:
+    engine_install.install()
+    layout, _, _ = lifecycle.require()
+    volumes.ensure(Kubectl(kubeconfig(layout)), options.namespace)
+    model = f"{volumes.MOUNT_PATH}/{engine_install.model_dir().name}"
+    print(f"claim {volumes.CLAIM} in {options.namespace}; mount it at {volumes.MOUNT_PATH}; the model is {model}")
+    return 0
+
+
+def _prometheus(options: argparse.Namespace) -> int:
+    layout, machine, _ = lifecycle.require()
+    if options.rules is not None:
+        prometheus.set_rules(layout, options.rules)
+    if options.action in ("stop", "restart"):
+        prometheus.stop(machine)
+    if options.action in ("start", "restart"):
+        prometheus.ensure(layout, machine)
+    if options.action == "reload":
+        prometheus.reload(layout, machine)
+    print(layout.prometheus_url)
+    return 0
 
 
 def _print_status(found: lifecycle.Status) -> None:
@@ -53,9 +109,20 @@ def _parser() -> argparse.ArgumentParser:
     verb("tools", _tools, "Build the programs into the cache; print their folder").add_argument(
         "names", nargs="*", metavar="NAME"
     )
+    verb("check", _check, "Say whether this machine can hold the cluster")
     verb("up", _up, "Make the cluster, or repair what is there")
     verb("down", _down, "Remove every trace of the cluster; the cache stays")
     verb("status", _status, "Say what stands; exit 1 unless all of it does")
+    verb("images", _images, "Build the project's images and load them into the nodes").add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(images.PROJECT)}; all without names"
+    )
+    verb("engine", _engine, "Install the engine and make its model in the cache; print their folder")
+    verb("engine-volume", _engine_volume, "Give a namespace the claim of engine and model").add_argument(
+        "--namespace", required=True
+    )
+    made = verb("prometheus", _prometheus, "Start, stop, restart or reload Prometheus")
+    made.add_argument("action", choices=("start", "stop", "restart", "reload"))
+    made.add_argument("--rules", type=Path, help="a rules file to check and load")
     return parser
 
 

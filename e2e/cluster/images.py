@@ -1,6 +1,8 @@
 """The images of the cluster: a pause program, a Debian base for engines, and the project's own."""
 
 import hashlib
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -64,7 +66,7 @@ def base_image() -> str:
 
 
 def base_archive() -> tuple[str, Path]:
-    """(name, OCI archive) of the engine's base image."""
+    """(name, archive) of the engine's base image."""
     name = base_image()
     archive = _archive(name)
     with exclusive(_lock(), "images"):
@@ -74,7 +76,7 @@ def base_archive() -> tuple[str, Path]:
 
 
 def pause_archive() -> tuple[str, Path]:
-    """(name, OCI archive) of the program that holds a pod's namespaces: busybox's sleep."""
+    """(name, archive) of the program that holds a pod's namespaces: busybox's sleep."""
     archive = _archive(PAUSE)
     with exclusive(_lock(), "images"):
         if not archive.exists():
@@ -93,24 +95,39 @@ def pause_archive() -> tuple[str, Path]:
 
 def project_names() -> dict[str, str]:
     """Image name to full reference, as the sources are now: localhost/tidepool-router:HASH."""
-    base = rootfs.rootfs().name
-    return {name: f"localhost/{name}:{source_key(REPOSITORY, parts, base)}" for name, parts in PROJECT.items()}
+    return {name: _reference(REPOSITORY, name) for name in PROJECT}
+
+
+def _reference(root: Path, name: str) -> str:
+    return f"localhost/{name}:{source_key(root, PROJECT[name], rootfs.rootfs().name)}"
 
 
 def project_archive(name: str) -> tuple[str, Path]:
-    """(reference, OCI archive) of one of the project's images; built when its sources changed."""
-    reference = project_names()[name]
-    archive = _archive(reference)
-    if archive.exists():
-        return reference, archive
+    """(reference, archive) of one of the project's images; built when its sources changed."""
+    reference = _reference(REPOSITORY, name)
+    if _archive(reference).exists():
+        return reference, _archive(reference)
     base = base_image()
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
+        # Built from a copy, and named after the copy: the sources may be edited meanwhile.
+        context = Path(scratch)
+        for part in PROJECT[name]:
+            _copy(REPOSITORY / part, context / part)
+        reference = _reference(context, name)
+        archive = _archive(reference)
         if not archive.exists():
-            containerfile = REPOSITORY / PROJECT[name][0]
-            buildah.build(reference, containerfile, REPOSITORY, base)
+            buildah.build(reference, context / PROJECT[name][0], context, base)
             buildah.export(reference, archive)
             _forget_older(name, archive)
     return reference, archive
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy2(source, target)
 
 
 def _forget_older(name: str, newest: Path) -> None:

@@ -164,6 +164,8 @@ def _remove_all() -> None:
     layout = Layout(state_dir(), 0)
     plane_machine, nodes = machines(layout)
     for machine in (*nodes, plane_machine):
+        machine.kill()
+    for machine in (*nodes, plane_machine):
         machine.destroy()
     processes.end(strays(str(layout.state), []), grace_seconds=0)
     for name in NODES:
@@ -175,9 +177,8 @@ def _remove_all() -> None:
         shutil.rmtree(doomed, ignore_errors=True)
         state_dir().rename(doomed)
     shutil.rmtree(state_dir().with_name("cluster.removed"), ignore_errors=True)
-    for folder in (state_dir().parent,):
-        if folder.exists() and not any(folder.iterdir()):
-            folder.rmdir()
+    if state_dir().parent.exists() and not any(state_dir().parent.iterdir()):
+        state_dir().parent.rmdir()
 
 
 def _wait_uplink_gone() -> None:

@@ -66,11 +66,17 @@ class Machine:
             raise MachineError(f"{self.name} ended at once: see {config['log']}")
         processes.write_record(self._record, identity)
 
-    def destroy(self) -> None:
-        """End the machine and all in it. Raises TimedOut."""
+    def kill(self) -> None:
+        """Begin to end the machine; `destroy` waits for it."""
         init = self.init
         if init is not None:
             processes.send(init, signal.SIGKILL)
+
+    def destroy(self) -> None:
+        """End the machine and all in it. Raises TimedOut."""
+        self.kill()
+        init = self.init
+        if init is not None:
             deadline = time.monotonic() + 30
             while processes.is_alive(init):
                 if time.monotonic() > deadline:

@@ -78,7 +78,7 @@ def image_names(node: Machine) -> set[str]:
 
 
 def import_image(node: Machine, name: str, archive: Path, alias: str | None = None) -> None:
-    """Load an OCI archive unless the node has an image of that name. Raises CommandFailed."""
+    """Load an archive unless the node has an image of that name. Raises CommandFailed."""
     if name not in image_names(node):
         with step(f"{node.name}: import {name}"):
             node.run(*configs.ctr_command("images", "import", "-"), timeout_seconds=300, stdin_file=archive)
