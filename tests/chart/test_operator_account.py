@@ -1,0 +1,164 @@
+"""The real operator under the account that the chart gives it: it does all of its work and is refused nothing."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chart.programs import CHART, NAMESPACE, Object, Program, sets
+from cluster import tools
+from cluster.apiserver import ControlPlane
+from cluster.ports import free_ports
+
+pytestmark = pytest.mark.apiserver
+
+TEAM = "team-a"
+POOL: Object = {
+    "apiVersion": "tidepool.dev/v1alpha1",
+    "kind": "ModelPool",
+    "metadata": {"name": "small", "namespace": TEAM},
+    "spec": {"model": {"uri": "hf://acme/small"}, "replicas": 2},
+}
+WORKFLOW: Object = {
+    "apiVersion": "tidepool.dev/v1alpha1",
+    "kind": "AgentWorkflow",
+    "metadata": {"name": "digest", "namespace": TEAM},
+    "spec": {"steps": [{"name": "sum", "llm": {"pools": [{"name": "small"}]}}]},
+}
+
+
+@dataclass
+class Cluster:
+    """An API server with controllers and the operator; `log` is what the operator wrote."""
+
+    kubectl: Program
+    health_url: str
+    log: Path
+
+    def get(self, *what: str) -> Any:
+        done = self.kubectl.run("get", *what, "-o", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait(self, what: str, question: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if answer := question():
+                return answer
+            time.sleep(0.2)
+        raise AssertionError(f"{what} did not come about; the operator wrote:\n{self.log.read_text()[-4000:]}")
+
+    def conditions(self, *what: str) -> dict[str, str]:
+        status = (self.get(*what) or {}).get("status") or {}
+        return {one["type"]: one["status"] for one in status.get("conditions") or []}
+
+
+@pytest.fixture(scope="module", params=[[], [TEAM]], ids=["everywhere", "one-namespace"])
+def cluster(
+    request: pytest.FixtureRequest, helm: Program, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("operator")
+    with ControlPlane(controllers=True) as plane:
+        kubectl = Program(tools.tool_path("kubectl"), (f"--kubeconfig={plane.kubeconfig}",))
+        for name in (NAMESPACE, TEAM):
+            kubectl("create", "namespace", name)
+        there = Program(helm.path, (*helm.flags, f"--kubeconfig={plane.kubeconfig}", f"--namespace={NAMESPACE}"))
+        there("install", "demo", str(CHART), *sets({"watchNamespaces": request.param, "operator.replicas": 0}))
+        with _operator(kubectl, plane, folder, request.param) as cluster:
+            yield cluster
+
+
+@contextmanager
+def _operator(kubectl: Program, plane: ControlPlane, folder: Path, namespaces: list[str]) -> Iterator[Cluster]:
+    token = kubectl("create", "token", "demo-tidepool-operator", "-n", NAMESPACE).strip()
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    (port,) = free_ports(1)
+    command = [
+        sys.executable,
+        "-m",
+        "tidepool_operator",
+        "run",
+        "--health-host=127.0.0.1",
+        f"--health-port={port}",
+    ]
+    env = {
+        "KUBECONFIG": str(folder / "kubeconfig"),
+        "POD_NAMESPACE": NAMESPACE,
+        "TIDEPOOL_WATCH_NAMESPACES": ",".join(namespaces),
+    }
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env}) as process,
+    ):
+        try:
+            yield Cluster(kubectl, f"http://127.0.0.1:{port}/healthz", folder / "log")
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> None:
+    cluster.wait("a leader", lambda: cluster.get("lease", "-n", NAMESPACE, "tidepool-operator"))
+    cluster.wait("a fleet for the gateways", lambda: cluster.get("configmap", "-n", NAMESPACE, "tidepool-fleet"))
+
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(POOL))
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(WORKFLOW))
+
+    def deployments(replicas: int) -> list[Object]:
+        found = cluster.get("deployments", "-n", TEAM)["items"]
+        return [item for item in found if item["spec"]["replicas"] == replicas]
+
+    cluster.wait("a Deployment of two", lambda: deployments(2))
+    kinds = "service,configmap,serviceaccount,networkpolicy,poddisruptionbudget"
+    ours = "tidepool.dev/pool=small"
+    owned = cluster.wait(
+        "what belongs to the pool",
+        lambda: cluster.get(kinds, "-n", TEAM, "-l", ours)["items"],
+    )
+    assert {item["kind"] for item in owned} == {
+        "Service",
+        "ConfigMap",
+        "ServiceAccount",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+    }
+    cluster.wait("conditions of the pool", lambda: "Ready" in cluster.conditions("mp", "-n", TEAM, "small"))
+    workflow = cluster.wait("conditions of the workflow", lambda: cluster.conditions("aw", "-n", TEAM, "digest"))
+    assert workflow["Accepted"] == "True"
+    cluster.wait("events", lambda: cluster.get("events.events.k8s.io", "-n", TEAM)["items"])
+
+    # Fewer: a pod is marked first, and the Deployment's scale is written.
+    cluster.wait("two pods", lambda: len(cluster.get("pods", "-n", TEAM)["items"]) == 2)
+    cluster.kubectl("scale", "mp", "small", "-n", TEAM, "--replicas=1")
+    cluster.wait("a Deployment of one", lambda: deployments(1))
+
+    # A new shape: another Deployment comes, and the earlier one is deleted.
+    before = {item["metadata"]["name"] for item in deployments(1)}
+    shape = json.dumps({"spec": {"engine": {"maxModelLen": 1024}}})
+    cluster.kubectl("patch", "mp", "small", "-n", TEAM, "--type=merge", f"--patch={shape}")
+    cluster.wait(
+        "another revision",
+        lambda: {item["metadata"]["name"] for item in cluster.get("deployments", "-n", TEAM)["items"]} - before,
+    )
+
+    cluster.kubectl("delete", "mp", "small", "-n", TEAM)
+    cluster.wait("nothing left", lambda: not cluster.get("deployments,pods,services", "-n", TEAM)["items"])
+    with urllib.request.urlopen(cluster.health_url, timeout=10) as answer:
+        assert answer.status == 200
+    refusals = [line for line in cluster.log.read_text().splitlines() if re.search(r"orbidden|\b403\b", line)]
+    assert refusals == []
