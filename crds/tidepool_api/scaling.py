@@ -86,7 +86,7 @@ class ScaleUp(Document):
     policies: tuple[ScalingPolicy, ...] = Field(
         default=(),
         max_length=8,
-        description="Bounds on the growth. Empty: no bound but maxReplicas.",
+        description="Bounds on the growth. Empty: as in the HPA, the greater of 4 pods and 100 % in 15s.",
         json_schema_extra=ATOMIC_LIST,
     )
     select_policy: SelectPolicy = Field(
@@ -103,7 +103,7 @@ class ScaleDown(Document):
     policies: tuple[ScalingPolicy, ...] = Field(
         default=(),
         max_length=8,
-        description="Bounds on the shrinking. Empty: no bound but minReplicas.",
+        description="Bounds on the shrinking, one replica at a time. Empty: as in the HPA, 100 % in 15s.",
         json_schema_extra=ATOMIC_LIST,
     )
     select_policy: SelectPolicy = Field(

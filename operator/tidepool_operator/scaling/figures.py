@@ -6,8 +6,9 @@ from typing import Final
 
 from tidepool_operator.scaling.model import Known, Missing, PodReading, PoolReading, Sample, ScalingSpec, Stale
 
-# vLLM's gauge is a ratio although its name says "perc"; a figure above this is in another unit.
-KV_USAGE_CEILING: Final = 1.05
+# The ledger may say that several caches' worth of tokens is asked for. A full default queue (256 prompts of 8k
+# tokens) before a small GPU's cache (100k tokens) asks for 20; a figure above that is in another unit.
+KV_USAGE_CEILING: Final = 20.0
 
 
 def usable(sample: Sample, ceiling: float = math.inf) -> float | None:

@@ -63,6 +63,7 @@ def pods(count: int, **figures: float) -> tuple[PodReading, ...]:
         ),
         (pool(*pods(1, kv=1.0, running=9)), 1, 2, "ScaleUp", "kv", "no queue, but the cache is full"),
         (pool(*pods(1, running=1e-308, waiting=4)), 1, 5, "ScaleUp", "waiting", "no number is too odd"),
+        (pool(*pods(1, kv=2.4)), 1, 3, "ScaleUp", "kv", "by the ledger, tokens for three caches are asked for"),
         (pool(*pods(8, kv=1.0)), 8, 8, "AtMaximum", "kv", "ten wanted, eight allowed"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",

@@ -17,10 +17,10 @@ C = 'namespace="n",pool="p",pod="c"'
 ENGINE = 'engine="0",model_name="m"'
 
 # Fifteen seconds a step. Pod a: vLLM of today behind a sidecar. Pod b: an old vLLM without one, scraped by two
-# jobs. Pod c: only the sidecar answers. The last lines are no pods of a pool and must not show.
+# jobs. Pod c: the sidecar, and an engine that speaks of per cent. The last are no pods of a pool: none may show.
 SERIES = {
-    f'vllm:kv_cache_usage_perc{{{A},job="x",{ENGINE}}}': "0.5x40",
-    f'tidepool_kv_usage_ratio{{{A},job="x"}}': "0.75x40",
+    f"vllm:kv_cache_usage_perc{{{A}}}": "0.5x40",
+    f"tidepool_kv_usage_ratio{{{A}}}": "0.75x40",
     f'vllm:num_requests_waiting{{{A},job="x",{ENGINE}}}': "3x40",
     f'tidepool_requests_waiting{{{A},job="x"}}': "4x40",
     f'vllm:num_requests_running{{{A},job="x",{ENGINE}}}': "6x40",
@@ -45,7 +45,8 @@ SERIES = {
     **{f'vllm:request_success_total{{{B},job="{job}",finished_reason="stop"}}': "0+15x40" for job in "xy"},
     f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="0.125"}}': "0+15x40",
     f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="+Inf"}}': "0+15x40",
-    f"tidepool_kv_usage_ratio{{{C}}}": "0.1x40",
+    f"tidepool_kv_usage_ratio{{{C}}}": "1.5x40",
+    f"vllm:kv_cache_usage_perc{{{C}}}": "40x40",  # no ratio
     f"tidepool_requests_waiting{{{C}}}": "1x40",
     f"tidepool_requests_running{{{C}}}": "2x40",
     f"tidepool_prompt_tokens_total{{{C}}}": "0+15x40",
@@ -55,10 +56,12 @@ SERIES = {
     'vllm:num_requests_waiting{namespace="n",pod="other"}': "50x40",
     'vllm:kv_cache_usage_perc{namespace="n",pod="other"}': "1x40",
     'vllm:num_requests_running{namespace="n",pod="other"}': "50x40",
+    'tidepool_time_to_first_token_seconds_bucket{namespace="n",pod="gateway",pool="n/p",le="8"}': "0+15x40",
+    'tidepool_time_to_first_token_seconds_bucket{namespace="n",pod="gateway",pool="n/p",le="+Inf"}': "0+15x40",
 }
 
 BY_POD: dict[str, dict[str, float]] = {
-    rules.POD_KV_USAGE: {A: 0.75, B: 0.25, C: 0.1},
+    rules.POD_KV_USAGE: {A: 0.75, B: 0.25, C: 1.5},
     rules.POD_WAITING: {A: 7, B: 2, C: 1},
     rules.POD_RUNNING: {A: 6, B: 5, C: 2},
     rules.POD_PROMPT_TOKENS: {A: 100, B: 50, C: 1},
@@ -73,7 +76,7 @@ BY_POOL: dict[str, float] = {
     rules.POOL_TTFT_P90: 1.9,
     rules.POOL_TPOT_P50: 0.0625,
     rules.POOL_TPOT_P90: 0.1125,
-    rules.POOL_KV_USAGE: (0.75 + 0.25 + 0.1) / 3,
+    rules.POOL_KV_USAGE: 2.5 / 3,
     rules.POOL_WAITING: 10,
     rules.POOL_RUNNING: 13,
     rules.POOL_PROMPT_TOKENS: 151,
