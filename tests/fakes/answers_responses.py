@@ -94,9 +94,12 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    turns = {"input_tokens_per_turn": [], "cached_tokens_per_turn": []}
-    written = {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": usage.created_tokens or 0}
-    spent = {"reasoning_tokens": 0, "tool_output_tokens": 0, "output_tokens_per_turn": []}
+    turns: dict[str, list[int]] = {"input_tokens_per_turn": [], "cached_tokens_per_turn": []}
+    written: dict[str, Any] = {
+        "cached_tokens": usage.cached_tokens or 0,
+        "cache_write_tokens": usage.created_tokens or 0,
+    }
+    spent: dict[str, Any] = {"reasoning_tokens": 0, "tool_output_tokens": 0, "output_tokens_per_turn": []}
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": written | turns,

@@ -131,6 +131,10 @@ class EngineDouble:
                     return
                 await changed.wait()
 
+    async def until_waiting(self, sequences: int) -> None:
+        """Wait until so many sequences wait for a slot."""
+        await self.until(lambda: self.waiting == sequences)
+
     async def listen(self) -> None:
         """Accept connections (again)."""
         if self._listener is not None:

@@ -75,7 +75,7 @@ async def test_the_same_prompt_again_is_cached_but_for_its_last_block() -> None:
 async def test_a_client_that_leaves_frees_its_slot_and_blocks(stream: bool) -> None:
     async with EngineDouble(EngineSettings(pace=Pace.MANUAL)) as engine:
         task = asyncio.create_task(post(engine, chat(max_tokens=50, stream=stream)))
-        await engine.until(lambda: engine.waiting == 1)
+        await engine.until_waiting(1)
         await engine.step()
         assert engine.running == 1
         assert engine.kv_blocks_used > 0
@@ -96,7 +96,7 @@ async def test_slots_and_priorities_decide_who_runs() -> None:
         tasks = []
         for count, (name, priority) in enumerate((("late", 5), ("soon", -5), ("normal", 0)), 1):
             tasks.append(asyncio.create_task(ask(name, priority)))
-            await engine.until(lambda count=count: engine.waiting == count)
+            await engine.until_waiting(count)
         for count in range(1, 4):
             await engine.step(2)
             await asyncio.wait_for(asyncio.shield(tasks[(1, 2, 0)[count - 1]]), 5)
@@ -110,7 +110,7 @@ async def test_a_full_kv_cache_makes_the_newest_wait_and_preempts_it() -> None:
         tasks = []
         for count, body in enumerate(bodies, 1):
             tasks.append(asyncio.create_task(post(engine, body, "/v1/completions")))
-            await engine.until(lambda count=count: engine.waiting == count)
+            await engine.until_waiting(count)
         await engine.step(4)
         assert (engine.running, engine.waiting, engine.core.scheduler.preemptions) == (1, 1, 1)
         await engine.step(20)

@@ -46,7 +46,9 @@ REQUESTS = st.lists(
 
 @settings(deadline=None)
 @given(REQUESTS)
-def test_every_request_gets_exactly_its_tokens_and_all_blocks_come_back(requests: list[tuple]) -> None:
+def test_every_request_gets_exactly_its_tokens_and_all_blocks_come_back(
+    requests: list[tuple[int, int, str, int, int, int | None]],
+) -> None:
     scheduler = Scheduler(SMALL)
     clients: list[tuple[Client, Sequence]] = []
     for prompt, wanted, who, priority, gap, leaves in requests:
