@@ -6,6 +6,7 @@ Bounded by count, by bytes of bodies and, for each ticket, by time.
 import heapq
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 
 class Verdict(StrEnum):
@@ -53,7 +54,10 @@ class Ticket:
         return f"<Ticket priority={self.priority} offered_at={self.offered_at} bytes={self.body_bytes}>"
 
 
-class Queue:
+T = TypeVar("T", bound=Ticket)
+
+
+class Queue(Generic[T]):
     """Tickets that wait, with the sums that a gateway reports as demand."""
 
     def __init__(self, limits: Limits) -> None:
@@ -65,9 +69,9 @@ class Queue:
         # No waiting ticket's deadline is before it, so that looking costs nothing while none can be late.
         self._earliest = float("inf")
         # Lazy deletion: a removed ticket stays until it comes up or until half of the heap is dead.
-        self._heap: list[tuple[int, int, Ticket]] = []
+        self._heap: list[tuple[int, int, T]] = []
 
-    def offer(self, ticket: Ticket, *, free: int = 0) -> tuple[Verdict, Refusal | None]:
+    def offer(self, ticket: T, *, free: int = 0) -> tuple[Verdict, Refusal | None]:
         """Take a ticket in.
 
         ADMIT when there is a free place and nobody waits (an offer never overtakes); WAIT when it fits the
@@ -84,9 +88,9 @@ class Queue:
         self.put_back(ticket)
         return Verdict.WAIT, None
 
-    def take(self, free: int) -> list[Ticket]:
+    def take(self, free: int) -> list[T]:
         """Up to `free` tickets in order; they no longer wait."""
-        taken: list[Ticket] = []
+        taken: list[T] = []
         while len(taken) < free and self._heap:
             ticket = heapq.heappop(self._heap)[2]
             if ticket.waiting:
@@ -94,14 +98,14 @@ class Queue:
                 taken.append(ticket)
         return taken
 
-    def put_back(self, ticket: Ticket) -> None:
+    def put_back(self, ticket: T) -> None:
         """A taken ticket found no place after all: it waits again, before its equals that came later."""
         ticket.waiting = True
         self._earliest = min(self._earliest, ticket.deadline)
         heapq.heappush(self._heap, (-ticket.priority, ticket.sequence, ticket))
         self._count(ticket, 1)
 
-    def expire(self, now: float) -> list[Ticket]:
+    def expire(self, now: float) -> list[T]:
         """Tickets whose deadline has come, oldest deadline first; they no longer wait."""
         if now < self._earliest:
             return []
@@ -112,7 +116,7 @@ class Queue:
             self.remove(ticket)
         return late
 
-    def remove(self, ticket: Ticket) -> bool:
+    def remove(self, ticket: T) -> bool:
         """A ticket's client has gone; False when it did not wait here."""
         if not ticket.waiting:
             return False
@@ -131,11 +135,11 @@ class Queue:
         """When the ticket that waits longest was offered; None with none waiting. O(n), for reports."""
         return min((t.offered_at for _, _, t in self._heap if t.waiting), default=None)
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave(self, ticket: T) -> None:
         ticket.waiting = False
         self._count(ticket, -1)
 
-    def _count(self, ticket: Ticket, sign: int) -> None:
+    def _count(self, ticket: T, sign: int) -> None:
         self.held += sign
         self.held_bytes += sign * ticket.body_bytes
         self.held_prompt_tokens += sign * ticket.prompt_tokens

@@ -16,17 +16,20 @@ Mark = tuple[int, int, int]
 
 
 class FleetFile:
-    """The file that `--fleet` names."""
+    """The file that `--fleet` names. `may_be_empty`: somebody else will write it, so nothing in it is no error."""
 
-    def __init__(self, path: Path, apply: Callable[[FleetDocument], None]) -> None:
+    def __init__(self, path: Path, apply: Callable[[FleetDocument], None], *, may_be_empty: bool = False) -> None:
         self._path = path
         self._apply = apply
+        self._may_be_empty = may_be_empty
         self._mark: Mark | None = None
         self._missing = False
 
     async def load(self) -> None:
         """Read it once; raises FleetError, also when it cannot be read."""
         self._mark, text = await asyncio.to_thread(self._read)
+        if self._may_be_empty and not text.strip():
+            return
         self._apply(read_fleet(text))
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""One pool at a gateway: its pods, the pick, and the requests that are held while there is no pod for them."""
+"""One pool at a gateway: its pods, the pick with its reservation, and what the operator is told of its demand."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
@@ -7,40 +7,18 @@ from typing import Final
 from tidepool_api.load import LoadReport, PoolDemand
 from tidepool_api.routing import FleetPool, Routing
 from tidepool_api.units import duration_seconds, quantity_value
-from tidepool_router.admission import Limits, Queue, Refusal, Ticket, Verdict
-from tidepool_router.errors import FailureKind, NoPods, QueueFull, QueueTimeout
+from tidepool_router.admission import Limits, Refusal
+from tidepool_router.errors import FailureKind, NoPods
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
+from tidepool_router.fleet.holding import RETRY_AFTER_NO_POD_SECONDS, HeldRequest, Holding
 from tidepool_router.fleet.pod import Pod, PodState
 from tidepool_router.fleet.reservation import Reservation
-from tidepool_router.ledger import Estimate, Outcome, TokenEstimator
+from tidepool_router.ledger import Estimate, TokenEstimator
 from tidepool_router.picking import make_picker
 
-# Held requests are let go in rounds, so that pods which come up moments later get their part and the first one is
-# not buried: so many a ready pod at first, growing by half each round, so that any backlog is gone within seconds.
-_FIRST_ROUND_REQUESTS: Final = 8
-_ROUND_SECONDS: Final = 0.1
-_RETRY_AFTER_FULL_SECONDS: Final = 2.0
-_RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
-
-
-class HeldRequest(Ticket):
-    """A ticket and the caller that waits for it."""
-
-    __slots__ = ("estimate", "facts", "reservation")
-
-    def __init__(self, facts: RequestFacts, estimate: Estimate, offered_at: float, deadline: float) -> None:
-        super().__init__(
-            priority=facts.priority,
-            body_bytes=facts.body_bytes,
-            prompt_tokens=estimate.prompt_tokens,
-            offered_at=offered_at,
-            deadline=deadline,
-        )
-        self.facts = facts
-        self.estimate = estimate
-        self.reservation: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+_NEVER: Final = float("inf")
 
 
 class PoolState:
@@ -57,21 +35,21 @@ class PoolState:
         demand_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
+        self.now = now
         self.estimator = TokenEstimator()
         self.pods: dict[str, Pod] = {}
         self.in_flight = 0
         self.refused_total = 0
         self.arrived_total = 0
-        self.queue = Queue(_limits(config.routing))
+        self.holding = Holding(config.name, _limits(config.routing), self._place, self._count_refusal)
+        self.queue = self.holding.queue
         self._metrics = metrics
-        self.now = now
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
+        # The pods that can be picked, as an immutable snapshot; made anew when stale, or when an ejection ends.
         self._ready: tuple[Pod, ...] = ()
         self._stale = True
-        self._stale_at = float("inf")
-        self._round_requests = _FIRST_ROUND_REQUESTS
-        self._round_at = 0.0
+        self._stale_at = _NEVER
 
     @property
     def name(self) -> str:
@@ -110,8 +88,10 @@ class PoolState:
         gone = [pod for pod in self.pods.values() if pod.leaving and pod.ledger.running == 0]
         for pod in gone:
             del self.pods[pod.key]
-        self._changed()
+        self.pod_changed()
         return added, gone
+
+    # Requests.
 
     def pick(self, facts: RequestFacts, now: float, exclude: Collection[str] = ()) -> Reservation | None:
         """A place on the best pod, or None when there is nothing to send to now.
@@ -134,11 +114,11 @@ class PoolState:
         started = now()
         held = self._hold(facts, started)
         self._demand_changed()
-        self.release(started)
+        self._release(started)
         try:
             reservation = await held.reservation
         except asyncio.CancelledError:
-            self._abandon(held, now())
+            self.holding.abandon(held, now())
             raise
         finally:
             self._demand_changed()
@@ -148,25 +128,26 @@ class PoolState:
 
     def tick(self, now: float) -> None:
         """Let go what may go and turn away what has waited too long; called often while something is held."""
-        for ticket in self.queue.expire(now):
-            self._refuse_held(ticket, now)
-        self.release(now)
+        self.holding.expire(now)
+        self._release(now)
 
-    def release(self, now: float) -> None:
-        """Send held requests to the pods that are ready."""
-        if not self.queue.held:
-            self._round_requests, self._round_at = _FIRST_ROUND_REQUESTS, 0.0
-            return
-        ready = self._ready_pods(now)
-        if not ready or now < self._round_at:
-            return
-        for ticket in self.queue.take(self._round_requests * len(ready)):
-            self._place(ticket, now)
-        self._round_requests = self._round_requests * 3 // 2 if self.queue.held else _FIRST_ROUND_REQUESTS
-        self._round_at = now + _ROUND_SECONDS
+    def closed(self, pod: Pod, *, succeeded: bool, now: float) -> None:
+        """A reservation ended."""
+        self.in_flight -= 1
+        on_trial = pod.ejection.on_trial
+        if succeeded:
+            pod.ejection.succeeded(now)
+        if on_trial:
+            self._changed(now)
+
+    def close(self) -> None:
+        """The pool is gone: whoever is held hears it."""
+        self.holding.refuse_all()
+
+    # Pods.
 
     def pod_heard(self, pod: Pod, report: LoadReport) -> None:
-        """A load report of a pod."""
+        """A load report of a pod, or a bare engine's page in the form of one."""
         now = self.now()
         before = pod.state(now)
         if pod.heard(report, now) and pod.state(now) is not before:
@@ -185,26 +166,8 @@ class PoolState:
             self._changed(now)
 
     def pod_changed(self) -> None:
-        """Whether a pod is reachable changed."""
+        """Whether some pod can be picked may have changed."""
         self._changed(self.now())
-
-    def closed(self, pod: Pod, *, succeeded: bool, now: float) -> None:
-        """A reservation ended."""
-        self.in_flight -= 1
-        on_trial = pod.ejection.on_trial
-        if succeeded:
-            pod.ejection.succeeded(now)
-        if on_trial:
-            self._changed(now)
-
-    def close(self) -> None:
-        """The pool is gone: whoever is held hears it."""
-        for ticket in self.queue.take(self.queue.held):
-            if isinstance(ticket, HeldRequest) and not ticket.reservation.done():
-                self._count_refusal(Refusal.NO_PODS)
-                ticket.reservation.set_exception(
-                    NoPods(f"The pool {self.name} has been removed.", _RETRY_AFTER_NO_POD_SECONDS)
-                )
 
     def demand(self, now: float) -> PoolDemand:
         """What is held and was refused, for the operator."""
@@ -220,51 +183,20 @@ class PoolState:
         )
 
     def _hold(self, facts: RequestFacts, now: float) -> HeldRequest:
-        queue = self.config.routing.queue
         ready = bool(self._ready_pods(now))
-        if not self.pods and not self.config.wakes:
+        wakes = self.config.wakes
+        if not self.pods and not wakes:
             self._count_refusal(Refusal.NO_PODS)
-            raise NoPods(
-                f"The pool {self.name} has no pods and nothing starts one; give it replicas or endpoints.",
-                _RETRY_AFTER_NO_POD_SECONDS,
-            )
-        timeout = queue.cold_start_timeout if self.config.wakes and not ready else queue.timeout
+            message = f"The pool {self.name} has no pods and nothing starts one; give it replicas or endpoints."
+            raise NoPods(message, RETRY_AFTER_NO_POD_SECONDS)
+        settings = self.routing.queue
+        timeout = settings.cold_start_timeout if wakes and not ready else settings.timeout
         held = HeldRequest(facts, self.estimator.estimate(facts), now, now + duration_seconds(timeout))
-        verdict, reason = self.queue.offer(held)
-        if verdict is Verdict.REFUSE and reason is not None:
-            self._count_refusal(reason)
-            raise QueueFull(
-                f"{self.queue.held} requests wait for {self.name} already and its queue is full; try later.",
-                _RETRY_AFTER_FULL_SECONDS,
-            )
+        self.holding.hold(held)
         return held
 
-    def _place(self, ticket: Ticket, now: float) -> None:
-        assert isinstance(ticket, HeldRequest)  # noqa: S101 - only held requests are offered here
-        if ticket.reservation.done():
-            return
-        reservation = self._reserve(ticket.facts, ticket.estimate, now)
-        if reservation is None:  # the pod that was ready takes no more on its way back from ejection
-            self.queue.put_back(ticket)
-        else:
-            ticket.reservation.set_result(reservation)
-
-    def _abandon(self, held: HeldRequest, now: float) -> None:
-        if self.queue.remove(held) or not held.reservation.done() or held.reservation.cancelled():
-            return
-        if held.reservation.exception() is None:
-            held.reservation.result().close(Outcome.CANCELLED, now)
-
-    def _refuse_held(self, ticket: Ticket, now: float) -> None:
-        if isinstance(ticket, HeldRequest) and not ticket.reservation.done():
-            self._count_refusal(Refusal.TIMEOUT)
-            waited = now - ticket.offered_at
-            ticket.reservation.set_exception(
-                QueueTimeout(
-                    f"No pod of {self.name} took the request within {waited:.0f} s; try later.",
-                    _RETRY_AFTER_NO_POD_SECONDS,
-                )
-            )
+    def _place(self, held: HeldRequest, now: float) -> Reservation | None:
+        return self._reserve(held.facts, held.estimate, now)
 
     def _count_refusal(self, reason: Refusal) -> None:
         self.refused_total += 1
@@ -292,12 +224,16 @@ class PoolState:
         if self._stale or now >= self._stale_at:
             self._ready = tuple(pod for pod in self.pods.values() if pod.state(now) is PodState.READY)
             returns = (pod.ejection.until for pod in self.pods.values() if pod.ejection.until > now)
-            self._stale, self._stale_at = False, min(returns, default=float("inf"))
+            self._stale, self._stale_at = False, min(returns, default=_NEVER)
         return self._ready
 
-    def _changed(self, now: float | None = None) -> None:
+    def _changed(self, now: float) -> None:
         self._stale = True
-        self.release(self.now() if now is None else now)
+        self._release(now)
+
+    def _release(self, now: float) -> None:
+        if self.queue.held:
+            self.holding.release(now, len(self._ready_pods(now)))
 
 
 def _limits(routing: Routing) -> Limits:

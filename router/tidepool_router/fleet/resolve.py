@@ -24,14 +24,19 @@ Lookup = Callable[[str], Sequence[str]]
 
 
 def look_up(host: str) -> Sequence[str]:
-    """All addresses of a host; none when the name has none. Blocks; raises OSError when DNS does not answer."""
+    """All addresses of a host; none when the name has none. Blocks; raises OSError when DNS does not answer.
+
+    A dual-stack Service has two addresses a pod: the IPv6 ones count only where there are no others.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in _EMPTY_CODES:
             return ()
         raise
-    return sorted({str(address[0]) for *_, address in found})
+    addresses = {(family, str(address[0])) for family, *_, address in found}
+    v4 = sorted(text for family, text in addresses if family == socket.AF_INET)
+    return v4 or sorted(text for _, text in addresses)
 
 
 class AddressBook:

@@ -16,7 +16,7 @@ def ticket(priority: int = 0, body_bytes: int = 1, offered_at: float = 0.0, dead
 class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.queue = Queue(Limits(max_waiting=8, max_bytes=100))
+        self.queue: Queue[Ticket] = Queue(Limits(max_waiting=8, max_bytes=100))
         self.waiting: list[Ticket] = []  # in the order of offers
         self.gone: list[Ticket] = []
         self.now = 0.0
@@ -90,12 +90,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.waiting = [t for t in self.waiting if t not in tickets]
 
 
-QueueMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestQueue = QueueMachine.TestCase
 
 
 def test_an_offer_never_overtakes_who_waits() -> None:
-    queue = Queue(Limits(10, 1000))
+    queue: Queue[Ticket] = Queue(Limits(10, 1000))
 
     assert queue.offer(ticket(), free=1) == (Verdict.ADMIT, None)
     queue.offer(ticket())
@@ -104,7 +104,7 @@ def test_an_offer_never_overtakes_who_waits() -> None:
 
 def test_memory_stays_bounded_when_clients_come_and_go() -> None:
     """A ticket that left must not be kept until it would have been its turn."""
-    queue = Queue(Limits(10, 1000))
+    queue: Queue[Ticket] = Queue(Limits(10, 1000))
     queue.offer(ticket(priority=5))
     for _ in range(10_000):
         leaver = ticket()

@@ -95,6 +95,17 @@ async def test_a_file_that_is_not_there_at_first_is_an_error(tmp_path: Path) -> 
         await FleetFile(tmp_path / "none.yaml", Applied()).load()
 
 
+async def test_an_empty_file_is_no_fleet_yet_or_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.json"
+    path.write_text("\n")
+    applied = Applied()
+
+    await FleetFile(path, applied, may_be_empty=True).load()
+    assert applied.names == []
+    with pytest.raises(FleetError, match="mapping"):
+        await FleetFile(path, applied).load()
+
+
 async def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_bytes(b"\xff\xfe\x00")

@@ -300,6 +300,25 @@ def test_no_such_name_means_no_pods_and_other_failures_mean_nothing(
             resolve.look_up("x")
 
 
+@pytest.mark.parametrize(
+    ("found", "addresses"),
+    [
+        (["10.0.0.1", "fd00::1"], ["10.0.0.1"]),  # one pod, two families
+        (["fd00::2", "fd00::1"], ["fd00::1", "fd00::2"]),
+    ],
+)
+def test_a_pod_of_two_families_is_one(
+    monkeypatch: pytest.MonkeyPatch, found: list[str], addresses: list[str]
+) -> None:
+    def answer(*_: object, **__: object) -> list[object]:
+        families = [socket.AF_INET6 if ":" in text else socket.AF_INET for text in found]
+        return [(family, 1, 6, "", (text, 0)) for family, text in zip(families, found, strict=True)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+
+    assert list(resolve.look_up("x")) == addresses
+
+
 def test_real_names_resolve() -> None:
     assert "127.0.0.1" in resolve.look_up("localhost")
 

@@ -119,7 +119,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert sums.opened_total == sums.closed_total
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+LedgerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestLedger = LedgerMachine.TestCase
 
 
