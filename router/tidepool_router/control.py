@@ -124,7 +124,7 @@ def sidecar_metrics(state: SidecarState) -> Routes:
     """Metrics port of a sidecar: its own page, then the engine's."""
 
     async def page(_: bytes) -> Response:
-        engine = await state.engine_page()
+        engine = await state.watch.page()
         return Response(200, append_page(state.metrics.registry.render(), engine), CONTENT_TYPE)
 
     return Routes({("GET", "/metrics"): page})

@@ -1,4 +1,4 @@
-"""A sidecar's view of its one engine: ledger, health, load reports, drain."""
+"""A sidecar's state: the ledger of its one engine, health, load reports, drain."""
 
 import asyncio
 import logging
@@ -10,26 +10,18 @@ from typing import Final
 from tidepool_api.load import Health, LoadReport
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.units import duration_seconds
-from tidepool_router.errors import NoPods, QueueFull, UpstreamError
+from tidepool_router.errors import NoPods, QueueFull
 from tidepool_router.facts import RequestFacts
-from tidepool_router.fleet.client import get
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.endpoint import Endpoint
-from tidepool_router.fleet.engine_page import EngineFigures
-from tidepool_router.fleet.engine_probe import Probe, probe_engine, scrape_engine
+from tidepool_router.fleet.engine_watch import HUNG_SECONDS, EngineWatch
 from tidepool_router.fleet.feed import Feed
 from tidepool_router.fleet.loadheader import write_load_header
 from tidepool_router.fleet.sidecar_metrics import SidecarMetrics
 from tidepool_router.ledger import Entry, Ledger, Outcome, RateMeter, TokenEstimator
 
-HUNG_SECONDS: Final = 60.0
 _STARTING_PROBE_SECONDS: Final = 1.0
 _PROBE_SECONDS: Final = 2.0
-# A busy engine may miss one deadline; a closed port counts at once, for then the process is gone.
-_FAILURES_UNTIL_DOWN: Final = 3
-_BUSY_SCRAPE_SECONDS: Final = 2.0
-_IDLE_SCRAPE_SECONDS: Final = 15.0
-_METRICS_PAGE_SECONDS: Final = 2.0
 _HEADER_SPACING_SECONDS: Final = 0.01
 _RETRY_AFTER_SECONDS: Final = 2.0
 
@@ -48,27 +40,22 @@ class SidecarState:
         boot: str,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.engine = engine
         self.settings = settings
         self.pod = pod
         self.metrics = SidecarMetrics()
         self.ledger = Ledger(self)
         self.estimator = TokenEstimator()
+        self.watch = EngineWatch(engine, self.ledger, now)
         self.feed: Feed[LoadReport] = Feed(self.report, _differs)
-        self.figures = EngineFigures()
-        self.probe = Probe(answers=False, problem="the engine has not been asked yet")
         self._digest = settings.digest()
         self._boot = boot
         self._seq = 0
         self._now = now
-        self._was_up = False
-        self._failures = 0
-        self._scraped_at = float("-inf")
         self._header_at = float("-inf")
         self._header = ""
         self._drain: Drain | None = None
         self._loop_task: asyncio.Task[None] | None = None
-        self._rates = (RateMeter(), RateMeter())
+        self._prefill_rate, self._output_rate = RateMeter(), RateMeter()
         self.metrics.registry.before_scrape(self._set_gauges)
 
     async def start(self) -> None:
@@ -82,7 +69,7 @@ class SidecarState:
             self._loop_task.cancel()
             await asyncio.gather(self._loop_task, return_exceptions=True)
 
-    # What the engine is.
+    # Standing.
 
     @property
     def draining(self) -> bool:
@@ -90,36 +77,26 @@ class SidecarState:
         return self._drain is not None
 
     @property
-    def engine_up(self) -> bool:
-        """Answers, and serves the model that the settings name."""
-        return self.probe.answers or (self._was_up and 0 < self._failures < _FAILURES_UNTIL_DOWN)
-
-    @property
     def health(self) -> Health:
         """As the load report says it; draining hides what the engine does."""
         if self.draining:
             return Health.DRAINING
-        if not self.engine_up:
-            return Health.DOWN if self._was_up else Health.STARTING
-        return Health.HUNG if self.ledger.silent_seconds(self._now()) > HUNG_SECONDS else Health.READY
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """What the engine serves, as it said last."""
-        return self.probe.models
-
-    def why_not_ready(self) -> str | None:
-        """None when the pod takes new requests, else a sentence for /engine/ready."""
-        health = self.health
-        if health is Health.DRAINING:
-            return "the pod is draining"
-        if health is Health.HUNG:
-            return f"the engine runs requests and has made no token for {HUNG_SECONDS:.0f} s"
-        return None if health is Health.READY else self.why_not_started()
+        if not self.watch.up:
+            return Health.DOWN if self.watch.was_up else Health.STARTING
+        return Health.HUNG if self.watch.hung else Health.READY
 
     def why_not_started(self) -> str | None:
         """None when the engine answers and serves the model, else a sentence for /engine/started."""
-        return None if self.engine_up else self.probe.problem or "the engine does not answer"
+        return self.watch.problem
+
+    def why_not_ready(self) -> str | None:
+        """None when the pod takes new requests, else a sentence for /engine/ready."""
+        return "the pod is draining" if self.draining else self._why_engine_takes_none()
+
+    def _why_engine_takes_none(self) -> str | None:
+        if self.watch.up and self.watch.hung:
+            return f"the engine runs requests and has made no token for {HUNG_SECONDS:.0f} s"
+        return self.watch.problem
 
     # Requests.
 
@@ -129,24 +106,16 @@ class SidecarState:
         While draining requests are still taken, for lists of endpoints lag. Raises NoPods when the engine cannot
         take one, QueueFull when as many as the settings allow wait already.
         """
-        reason = self.why_not_started() if self.draining else self.why_not_ready()
+        reason = self._why_engine_takes_none()
         if reason is not None:
             self.metrics.refused(503)
             raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
-        limit = self.settings.routing.queue.max_waiting
-        waiting = self.waiting
+        waiting, limit = self.watch.waiting, self.settings.routing.queue.max_waiting
         if waiting and waiting >= limit:
             self.metrics.refused(429)
-            raise QueueFull(
-                f"{waiting} requests wait for {self.pod} already and {limit} may.", _RETRY_AFTER_SECONDS
-            )
+            message = f"{waiting} requests wait for {self.pod} already and {limit} may; try later."
+            raise QueueFull(message, _RETRY_AFTER_SECONDS)
         return self.ledger.open(self.estimator.estimate(facts), now)
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait in the engine: its gauge, which may be old, within what the ledger knows."""
-        told = self.figures.waiting
-        return min(told, self.ledger.sums().unstarted) if told else 0
 
     def opened(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """Ledger's moment."""
@@ -167,13 +136,12 @@ class SidecarState:
     def report(self) -> LoadReport:
         """The ledger's sums now; each call counts as one report."""
         self._seq += 1
-        now = self._now()
-        sums = self.ledger.sums()
-        waiting = min(self.figures.waiting or 0, sums.unstarted)
+        now, sums, waiting = self._now(), self.ledger.sums(), self.watch.waiting
+        models, figures = self.watch.probe.models, self.watch.figures
         return LoadReport(
             pod=self.pod,
             pool=f"{self.settings.namespace}/{self.settings.pool}",
-            model=self.settings.model or (self.models[0] if self.models else ""),
+            model=self.settings.model or (models[0] if models else ""),
             boot=self._boot,
             seq=self._seq,
             health=self.health,
@@ -182,10 +150,10 @@ class SidecarState:
             queued_tokens=sums.queued_tokens,
             held_tokens=sums.held_tokens,
             expected_tokens=sums.expected_tokens,
-            kv_capacity_tokens=self.figures.kv_capacity_tokens,
-            kv_usage=self.figures.kv_usage,
-            prefill_tokens_per_second=self._rates[0].read(sums.prompt_tokens_total, now),
-            output_tokens_per_second=self._rates[1].read(sums.output_tokens_total, now),
+            kv_capacity_tokens=figures.kv_capacity_tokens,
+            kv_usage=figures.kv_usage,
+            prefill_tokens_per_second=self._prefill_rate.read(sums.prompt_tokens_total, now),
+            output_tokens_per_second=self._output_rate.read(sums.output_tokens_total, now),
             opened_total=sums.opened_total,
             closed_total=sums.closed_total,
             settings=self._digest,
@@ -220,45 +188,10 @@ class SidecarState:
         """Begin to drain, and return when nothing runs any more or at the drain timeout."""
         await self.begin_drain().finished(lambda: self.ledger.running, self._now)
 
-    async def engine_page(self) -> bytes | None:
-        """The engine's own metrics page for the scrape; None when it does not answer."""
-        try:
-            answer = await get(self.engine, "/metrics", _METRICS_PAGE_SECONDS)
-        except UpstreamError:
-            return None
-        return answer.body if answer.status == 200 else None
-
     async def look_at_engine(self) -> None:
-        """One probe, and a scrape when one is due."""
-        probe = await probe_engine(self.engine, self.settings.model)
-        self._take(probe)
-        now = self._now()
-        silent = self.ledger.silent_seconds(now)
-        spacing = _BUSY_SCRAPE_SECONDS if self.ledger.running else _IDLE_SCRAPE_SECONDS
-        if probe.answers and (now - self._scraped_at >= spacing or silent > spacing):
-            self._scraped_at = now
-            figures = await scrape_engine(self.engine)
-            if figures is not None:
-                if figures.tokens_total is not None and figures.tokens_total != self.figures.tokens_total:
-                    self.ledger.engine_progress(self._now())
-                self.figures = figures
-            else:
-                self.figures = replace(self.figures, running=None, waiting=None, kv_usage=None)
+        """One look; what it found goes out when it matters."""
+        await self.watch.look(self.settings.model)
         self.feed.touch()
-
-    def _take(self, probe: Probe) -> None:
-        before = self.health
-        if probe.answers and not self.probe.answers:
-            self._scraped_at = float("-inf")  # another process, maybe with another size of KV cache
-        if probe.answers:
-            self._was_up, self._failures = True, 0
-        elif probe.gone:
-            self._failures = _FAILURES_UNTIL_DOWN
-        else:
-            self._failures += 1
-        self.probe = probe
-        if self.health is not before:
-            log.info("engine", extra={"health": self.health.value, "reason": probe.problem})
 
     async def _watch_engine(self) -> None:
         while True:
@@ -266,10 +199,10 @@ class SidecarState:
                 await self.look_at_engine()
             except Exception:  # the kubelet depends on this loop: a defect in one look must not end it
                 log.exception("looking at the engine failed; going on")
-            await asyncio.sleep(_PROBE_SECONDS if self.probe.answers else _STARTING_PROBE_SECONDS)
+            await asyncio.sleep(_PROBE_SECONDS if self.watch.probe.answers else _STARTING_PROBE_SECONDS)
 
     def _set_gauges(self) -> None:
-        metrics, sums, waiting = self.metrics, self.ledger.sums(), self.waiting
+        metrics, sums, waiting = self.metrics, self.ledger.sums(), self.watch.waiting
         metrics.running.set(sums.running - waiting)
         metrics.waiting.set(waiting)
         metrics.output_tokens.set(sums.output_tokens_total)
@@ -277,7 +210,7 @@ class SidecarState:
         metrics.kv_tokens.set(sums.held_tokens)
         metrics.kv_capacity.clear()
         metrics.kv_usage.clear()
-        if capacity := self.figures.kv_capacity_tokens:
+        if capacity := self.watch.figures.kv_capacity_tokens:
             metrics.kv_capacity.labels().set(capacity)
             metrics.kv_usage.labels().set(sums.held_tokens / capacity)
         metrics.engine_ready.set(float(self.why_not_ready() is None))

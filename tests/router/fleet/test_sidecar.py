@@ -157,7 +157,7 @@ async def test_a_full_engine_refuses_by_the_queues_bound(up: Any, engine: Any, c
     await state.look_at_engine()
     for _ in range(6):
         state.open(FACTS, clock())
-    state.figures = replace(state.figures, waiting=2)
+    state.watch.figures = replace(state.watch.figures, waiting=2)
 
     with pytest.raises(QueueFull) as caught:
         state.open(FACTS, clock())
@@ -199,7 +199,7 @@ async def test_an_engine_that_hides_its_page_is_not_zero(up: Any, state: Sidecar
     await state.look_at_engine()
 
     assert state.report().kv_usage is None
-    assert state.figures == EngineFigures(kv_capacity_tokens=1600, tokens_total=0.0)
+    assert state.watch.figures == EngineFigures(kv_capacity_tokens=1600, tokens_total=0.0)
 
 
 async def test_the_page_of_a_sidecar(up: Any, state: SidecarState, clock: Any) -> None:

@@ -1,0 +1,97 @@
+"""Keeps up with one engine: is it up, does it work, how full is it."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tidepool_router.errors import UpstreamError
+from tidepool_router.fleet.client import get
+from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.engine_page import EngineFigures
+from tidepool_router.fleet.engine_probe import Probe, probe_engine, scrape_engine
+from tidepool_router.ledger import Ledger
+
+HUNG_SECONDS: Final = 60.0
+# A busy engine may miss one deadline; a closed port counts at once, for then the process is gone.
+_FAILURES_UNTIL_DOWN: Final = 3
+_BUSY_SCRAPE_SECONDS: Final = 2.0
+_IDLE_SCRAPE_SECONDS: Final = 15.0
+_PAGE_SECONDS: Final = 2.0
+
+log = logging.getLogger("tidepool.sidecar")
+
+
+class EngineWatch:
+    """What was seen at the last look. The ledger is told when the engine's own counters show work."""
+
+    def __init__(self, engine: Endpoint, ledger: Ledger, now: Callable[[], float]) -> None:
+        self.engine = engine
+        self.figures = EngineFigures()
+        self.probe = Probe(answers=False, problem="the engine has not been asked yet")
+        self.was_up = False
+        self._ledger = ledger
+        self._now = now
+        self._failures = 0
+        self._scraped_at = float("-inf")
+
+    @property
+    def up(self) -> bool:
+        """Answers, and serves the model that it must."""
+        return self.probe.answers or (self.was_up and 0 < self._failures < _FAILURES_UNTIL_DOWN)
+
+    @property
+    def hung(self) -> bool:
+        """Runs requests and has made no token for HUNG_SECONDS, whatever its /health says."""
+        return self._ledger.silent_seconds(self._now()) > HUNG_SECONDS
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not up; None when it is."""
+        return None if self.up else self.probe.problem or "the engine does not answer"
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait in the engine: its gauge, which may be old, within what the ledger knows."""
+        told = self.figures.waiting
+        return min(told, self._ledger.sums().unstarted) if told else 0
+
+    async def look(self, model: str | None) -> None:
+        """One probe, and a scrape when one is due: often while requests run, always while no token comes."""
+        self._take(await probe_engine(self.engine, model))
+        now = self._now()
+        spacing = _BUSY_SCRAPE_SECONDS if self._ledger.running else _IDLE_SCRAPE_SECONDS
+        due = now - self._scraped_at >= spacing or self._ledger.silent_seconds(now) > spacing
+        if self.probe.answers and due:
+            self._scraped_at = now
+            self._note(await scrape_engine(self.engine))
+
+    async def page(self) -> bytes | None:
+        """The engine's own metrics page, for a scrape of ours; None when it does not answer."""
+        try:
+            answer = await get(self.engine, "/metrics", _PAGE_SECONDS)
+        except UpstreamError:
+            return None
+        return answer.body if answer.status == 200 else None
+
+    def _take(self, probe: Probe) -> None:
+        was, first = self.up, not self.was_up
+        if probe.answers and not self.probe.answers:
+            self._scraped_at = float("-inf")  # another process, maybe with another size of KV cache
+        if probe.answers:
+            self.was_up, self._failures = True, 0
+        elif probe.gone:
+            self._failures = _FAILURES_UNTIL_DOWN
+        else:
+            self._failures += 1
+        if probe.problem != self.probe.problem or self.up is not was or (first and self.was_up):
+            log.info("engine %s", "is up" if probe.answers else "is not up", extra={"reason": probe.problem})
+        self.probe = probe
+
+    def _note(self, figures: EngineFigures | None) -> None:
+        if figures is None:  # the size of the cache stays true, what was going on does not
+            self.figures = replace(self.figures, running=None, waiting=None, kv_usage=None)
+            return
+        if figures.tokens_total is not None and figures.tokens_total != self.figures.tokens_total:
+            self._ledger.engine_progress(self._now())
+        self.figures = figures
