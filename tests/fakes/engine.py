@@ -41,7 +41,7 @@ class EngineDouble:
         self.journal = Journal()
         self.core = EngineCore(self.settings, self._bump)
         self.api = Api(self.core, self.journal, self.faults, self._bump)
-        self.connections_accepted = 0
+        self.connections_accepted = 0  # since the start; a client that keeps its connections adds none
         self._wanted_port = port
         self._listen_at_start = not loading
         self._changed = asyncio.Event()
@@ -108,6 +108,12 @@ class EngineDouble:
         kv = self.core.scheduler.kv
         return kv.total - kv.free_blocks
 
+    @property
+    def connections_open(self) -> int:
+        """Connections that are open now."""
+        server = self._runner.server if self._runner is not None else None
+        return 0 if server is None else len(server.connections)
+
     def ended(self, ending: Ending) -> int:
         """Requests in the journal that ended so."""
         return self.journal.count(ending)
@@ -123,13 +129,14 @@ class EngineDouble:
             await asyncio.sleep(0)
 
     async def until(self, condition: Callable[[], bool], timeout_seconds: float = 5.0) -> None:
-        """Wait for something that is visible here; raises TimeoutError."""
+        """Wait for something that is visible here; raises TimeoutError.
+
+        Woken by requests and tokens; the end of a connection wakes nobody, so it also looks by itself.
+        """
         async with asyncio.timeout(timeout_seconds):
-            while True:
-                changed = self._changed
-                if condition():
-                    return
-                await changed.wait()
+            while not condition():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), 0.02)
 
     async def until_waiting(self, sequences: int) -> None:
         """Wait until so many sequences wait for a slot."""
@@ -142,9 +149,7 @@ class EngineDouble:
         assert self._runner is not None
         assert self._runner.server is not None
         listening = _bind(self.host, self.port)
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._runner.server, sock=listening, backlog=1024
-        )
+        self._listener = await asyncio.get_running_loop().create_server(self._accept, sock=listening, backlog=1024)
 
     async def refuse(self, *, drop: bool = False) -> None:
         """Refuse new connections from now on; `drop` also resets those that are open."""
@@ -156,6 +161,13 @@ class EngineDouble:
                 if connection.transport is not None:
                     connection.transport.abort()
             await asyncio.sleep(0)
+
+    def _accept(self) -> asyncio.Protocol:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        self.connections_accepted += 1
+        self._bump()
+        return self._runner.server()
 
     def _bump(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

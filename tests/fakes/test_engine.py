@@ -157,6 +157,15 @@ async def test_a_head_that_never_ends_is_never_an_answer(engine: EngineDouble) -
             await post(engine, chat())
 
 
+async def test_connections_are_counted(engine: EngineDouble) -> None:
+    async with httpx.AsyncClient(base_url=engine.url) as client:
+        for _ in range(3):
+            await client.get("/health")
+        assert (engine.connections_accepted, engine.connections_open) == (1, 1)
+    await engine.until(lambda: engine.connections_open == 0)
+    assert engine.connections_accepted == 1
+
+
 async def test_statuses_and_health_to_order(engine: EngineDouble) -> None:
     engine.order(Fault(Wrong.STATUS, status=429, retry_after_seconds=7))
     refused = await post(engine, chat())
