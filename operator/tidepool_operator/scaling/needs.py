@@ -52,7 +52,7 @@ def needs(
     """What every resource with figures asks for; empty when no ready pod has any."""
     found = [
         kv(reading, spec),
-        waiting(now, reading, memory),
+        waiting(now, reading, current, memory),
         latency(now, reading, spec, current, memory),
     ]
     ahead = [] if forecast is None else predicted(forecast)
@@ -89,7 +89,7 @@ def crowded(now: float, reading: PoolReading, memory: Memory) -> bool:
     return queued(reading) >= WAITING_AT_ONCE * len(reading.ready()) or (queued(reading) > 0 and lasting)
 
 
-def waiting(now: float, reading: PoolReading, memory: Memory) -> Need | None:
+def waiting(now: float, reading: PoolReading, current: int, memory: Memory) -> Need | None:
     """Requests that run and wait, in replicas that run as many each as the ready ones do now.
 
     While nothing waits, what one replica can run is what it ran when requests last waited: that holds the pool at
@@ -101,7 +101,7 @@ def waiting(now: float, reading: PoolReading, memory: Memory) -> Need | None:
     runs, waits, count = figures.total(measured, figures.running), queued(reading), len(measured)
     words = f"{waits:.0f} requests waiting beside {runs:.0f} running on {pods_in_words(count)}"
     if crowded(now, reading, memory):
-        return Need("waiting", count * (runs + waits) / runs if runs > 0 else one_more(count), words)
+        return Need("waiting", count * (runs + waits) / runs if runs > 0 else one_more(min(count, current)), words)
     if memory.saturated_running is None:
         return Need("waiting", 0.0, words)
     room = f"; requests had to wait at {memory.saturated_running:.1f} running a pod"
@@ -129,7 +129,8 @@ def latency(now: float, reading: PoolReading, spec: ScalingSpec, current: int, m
     shared = figures.total(ready, figures.running) > len(ready)
     settled = memory.ready_pods_since is not None and now - memory.ready_pods_since >= LATENCY_SECONDS
     if ratio > 1 + TOLERANCE and shared and settled:
-        return Need("latency", max(one_more(len(ready)), float(current)), words)
+        # During a rollout there are more ready pods than replicas; while others start there are fewer.
+        return Need("latency", max(one_more(min(len(ready), current)), float(current)), words)
     if ratio * current > current - 1:
         return Need("latency", float(current), words)
     return Need("latency", ratio * current, words)

@@ -256,6 +256,32 @@ def test_latency(
     assert decision.replicas == replicas, why
 
 
+def test_one_more_is_one_more_than_asked_for_while_a_rollout_runs_more_pods() -> None:
+    slow = pool(*pods(2, running=4, requests=1.0), time_to_first_token_seconds=Known(9.0), demand=BUSY)
+    stuck = pool(*pods(2, running=0, waiting=6))
+    memory = dataclasses.replace(settled(1, NOW), ready_pods=2)
+
+    by_latency, _ = decide(NOW, slow, LATENCY, 1, memory)
+    by_queue, _ = decide(NOW, stuck, SPEC, 1, memory)
+
+    assert (by_latency.replicas, by_queue.replicas) == (2, 2)
+
+
+def test_slow_answers_neither_add_to_nor_take_from_pods_that_are_coming() -> None:
+    slow = pool(
+        *pods(2, running=4, requests=1.0),
+        blind("c"),
+        blind("d"),
+        time_to_first_token_seconds=Known(9.0),
+        demand=BUSY,
+    )
+    memory = dataclasses.replace(settled(4, NOW), ready_pods=2)
+
+    decision, _ = decide(NOW, slow, LATENCY, 4, memory)
+
+    assert decision.replicas == 4
+
+
 def test_latency_waits_for_a_new_pod_to_show_in_the_percentile() -> None:
     slow = pool(*pods(2, running=4, requests=1.0), time_to_first_token_seconds=Known(9.0), demand=BUSY)
     memory = dataclasses.replace(settled(2, NOW), ready_pods_since=NOW - 59)
