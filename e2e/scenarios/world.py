@@ -11,7 +11,7 @@ import httpx
 
 from scenarios.evidence import Evidence, Transition, engine_version, prometheus_sample
 from scenarios.kube import Kube, Object, condition, is_ready, wait_for
-from scenarios.streams import Load, Route
+from scenarios.streams import Load, Route, Stream
 
 POOL_LABEL = "tidepool.dev/pool"
 SYSTEM_NAMESPACE = "tidepool-system"
@@ -28,6 +28,8 @@ class World:
     prometheus_url: str
     evidence: Evidence
     service_url: str = ""  # the pool's own Service; known once it exists
+    helm: str = "helm"
+    on_killed_engine: list[Stream] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property

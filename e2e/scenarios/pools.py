@@ -1,0 +1,83 @@
+"""ModelPools that the scenarios apply on the project's own cluster."""
+
+import copy
+
+from scenarios.kube import Object
+
+NAMESPACE = "demo"
+ENGINE_IMAGE = "localhost/tidepool-engine-base:local"
+
+# Four at a time, and blocks for twenty thousand tokens: a handful of clients makes requests wait.
+ENGINE_ARGS = [
+    "--enforce-eager",
+    "--scheduling-policy=priority",
+    "--max-num-seqs=4",
+    "--num-gpu-blocks-override=160",
+]
+
+# The engine and its model come on a read-only claim (`python -m cluster engine-volume`).
+ENGINE_FOLDER = "/opt/engine"
+POD_TEMPLATE: Object = {
+    "spec": {
+        "containers": [
+            {
+                "name": "engine",
+                "command": [f"{ENGINE_FOLDER}/venv/bin/python", "-m", "vllm.entrypoints.openai.api_server"],
+                "env": [
+                    {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+                    {"name": "HF_HUB_OFFLINE", "value": "1"},
+                ],
+                "volumeMounts": [{"name": "tidepool-engine", "mountPath": ENGINE_FOLDER, "readOnly": True}],
+            }
+        ],
+        "volumes": [
+            {
+                "name": "tidepool-engine",
+                "persistentVolumeClaim": {"claimName": "tidepool-engine", "readOnly": True},
+            }
+        ],
+    }
+}
+
+
+def cpu_pool(name: str = "tiny", namespace: str = NAMESPACE, **spec: object) -> Object:
+    """A pool of real vLLM on the CPU; `spec` replaces top-level fields of the spec."""
+    return {
+        "apiVersion": "tidepool.dev/v1alpha1",
+        "kind": "ModelPool",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "model": {
+                "uri": f"file://{ENGINE_FOLDER}/model",
+                "name": f"{name}-llama",
+                "aliases": [f"{name}-chat"],
+            },
+            "engine": {
+                "image": ENGINE_IMAGE,
+                "maxModelLen": 8192,
+                "args": ENGINE_ARGS,
+                "env": [
+                    {"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"},
+                    {"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"},
+                    {"name": "OMP_NUM_THREADS", "value": "1"},
+                ],
+            },
+            "accelerator": {"resource": "nvidia.com/gpu", "count": 1},
+            "scaling": {
+                "minReplicas": 0,
+                "maxReplicas": 2,
+                "idleAfter": "20s",
+                "behavior": {"scaleDown": {"stabilizationWindow": "15s"}},
+            },
+            "rollout": {"drainTimeout": "240s"},
+            "podTemplate": copy.deepcopy(POD_TEMPLATE),
+            **spec,
+        },
+    }
+
+
+def with_engine(pool: Object, **engine: object) -> Object:
+    """The pool with fields of spec.engine replaced."""
+    changed = copy.deepcopy(pool)
+    changed["spec"]["engine"].update(engine)
+    return changed

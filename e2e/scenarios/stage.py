@@ -1,0 +1,199 @@
+"""Sets the stage: a cluster, images, Prometheus, the chart; our own cluster, or one that the user has."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from scenarios.evidence import Evidence
+from scenarios.kube import Kube, Object, wait_for
+from scenarios.pools import cpu_pool
+from scenarios.world import RELEASE, SYSTEM_NAMESPACE, World
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "tidepool"
+RULES = CHART / "files" / "rules.yaml"
+IMAGE_NAMES = ("tidepool-router", "tidepool-operator")
+_CLUSTER_SECONDS = 3600.0
+
+
+class StageError(RuntimeError):
+    """The stage cannot be set; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Where the two images are: `prefix/tidepool-router:tag`; each may have a tag of its own."""
+
+    prefix: str
+    tags: Mapping[str, str]
+
+    def values(self) -> list[str]:
+        """Flags for helm."""
+        flags = []
+        for name in IMAGE_NAMES:
+            part = name.removeprefix("tidepool-")
+            flags += ["--set-string", f"{part}.image.repository={self.prefix}/{name}"]
+            flags += ["--set-string", f"{part}.image.tag={self.tags[name]}"]
+        return flags
+
+
+def cluster(*words: str, timeout_seconds: float = _CLUSTER_SECONDS) -> str:
+    """`python -m cluster ...`: its progress goes to the person, its answer is returned."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "e2e")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cluster", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        timeout=timeout_seconds,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise StageError(f"`python -m cluster {' '.join(words)}` failed; its output stands above")
+    return done.stdout
+
+
+def helm(kube: Kube, program: str, *words: str, timeout_seconds: float = 400) -> str:
+    """helm against the same cluster. Raises StageError with helm's message."""
+    flags = [*(("--kubeconfig", kube.kubeconfig) if kube.kubeconfig else ())]
+    flags += [*(("--kube-context", kube.context) if kube.context else ())]
+    done = subprocess.run(
+        [program, *words, *flags], capture_output=True, text=True, timeout=timeout_seconds, check=False
+    )
+    if done.returncode != 0:
+        raise StageError(f"helm {words[0]}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def install(kube: Kube, program: str, images: Images, prometheus_url: str, extra: Sequence[str] = ()) -> str:
+    """helm install, or upgrade when it is there; waits until operator and gateways are Ready."""
+    return helm(
+        kube,
+        program,
+        *("upgrade", "--install", RELEASE, str(CHART)),
+        *("--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--wait", "--timeout", "300s"),
+        *images.values(),
+        *("--set-string", f"prometheus.url={prometheus_url}"),
+        *extra,
+    )
+
+
+def own_cluster(evidence: Evidence) -> World:
+    """The project's two-node cluster, made when it is missing, with the chart installed from this tree."""
+    status = cluster("up")
+    kubeconfig = status.rpartition("export KUBECONFIG=")[2].strip()
+    programs = Path(cluster("tools").strip())
+    kube = Kube(kubeconfig=kubeconfig, kubectl=str(programs / "kubectl"))
+    tags = dict(
+        line.removeprefix("localhost/").split(":", 1)
+        for line in cluster("images").split()
+        if line.startswith("localhost/")
+    )
+    cluster("prometheus", "reload", "--rules", str(RULES))
+    prometheus_url = next(
+        word
+        for line in status.splitlines()
+        if line.startswith("Prometheus")
+        for word in line.split()
+        if "://" in word
+    )
+    evidence.say("cluster, images and Prometheus stand")
+    install(kube, str(programs / "helm"), Images("localhost", tags), prometheus_url)
+    evidence.say("chart installed by helm; operator and gateways are Ready")
+    pool = cpu_pool()
+    cluster("engine-volume", "--namespace", pool["metadata"]["namespace"])
+    return World(
+        kube=kube,
+        pool=pool,
+        gateway_url=f"http://{cluster_ip(kube, gateway_service(kube), SYSTEM_NAMESPACE)}",
+        prometheus_url=prometheus_url,
+        evidence=evidence,
+        helm=str(programs / "helm"),
+    )
+
+
+def gateway_service(kube: Kube) -> str:
+    """Name of the gateway's Service."""
+    return kube.exists("services", SYSTEM_NAMESPACE, "tidepool.dev/component=gateway")[0]
+
+
+def cluster_ip(kube: Kube, service: str, namespace: str) -> str:
+    """The ClusterIP, which the machine itself reaches on the project's own cluster."""
+    found = kube.get("service", service, namespace)
+    assert found is not None, f"Service {namespace}/{service} does not exist"
+    return str(found["spec"]["clusterIP"])
+
+
+def find_service(world: World) -> None:
+    """Fill in the address of the pool's own Service, which the operator makes first of all."""
+    wait_for(
+        f"Service {world.name}",
+        lambda: world.kube.get("service", world.name, world.namespace),
+        timeout_seconds=60,
+    )
+    world.service_url = f"http://{cluster_ip(world.kube, world.name, world.namespace)}"
+
+
+def kill_container(pod: Object) -> None:
+    """SIGKILL to the first process of the engine's container, from the machine that runs the node."""
+    uid = pod["metadata"]["uid"]
+    statuses = pod["status"]["containerStatuses"]
+    container = next(one for one in statuses if one["name"] == "engine")["containerID"].rpartition("/")[2]
+    pids = sorted(
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cgroup")
+        if container in _text(path) and uid.replace("-", "") in _text(path).replace("-", "").replace("_", "")
+    )
+    assert pids, f"no process of container {container} found"
+    os.kill(pids[0], 9)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the process ended meanwhile
+        return ""
+
+
+@contextlib.contextmanager
+def forwarded(kube: Kube, namespace: str, service: str, port: int) -> Iterator[str]:
+    """`kubectl port-forward` to a Service; yields the base URL."""
+    child = subprocess.Popen(
+        kube.command("port-forward", "-n", namespace, f"svc/{service}", f":{port}", "--address", "127.0.0.1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        line = child.stdout.readline()  # Forwarding from 127.0.0.1:40001 -> 8080
+        if "Forwarding from" not in line:
+            raise StageError(f"kubectl port-forward to {namespace}/{service}: {line.strip()}")
+        yield f"http://{line.split()[2]}"
+    finally:
+        child.terminate()
+        child.wait(timeout=10)
+
+
+def answers(url: str, timeout_seconds: float = 30) -> bool:
+    """Whether something answers there within the time."""
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(url, timeout=5).status_code < 500
+        time.sleep(0.5)
+    return False
+
+
+def nodes_offer(kube: Kube, resource: str) -> bool:
+    """Whether any node has the resource."""
+    nodes = json.loads(kube.run("get", "nodes", "-o", "json"))["items"]
+    return any(int(node["status"]["allocatable"].get(resource, "0")) > 0 for node in nodes)
