@@ -443,6 +443,37 @@ def test_names_place_reason_and_remedy(spec: dict[str, Any], path: str, reason: 
     assert any(words in problem.message for problem in told), f"got: {[str(problem) for problem in found]}"
 
 
+def test_a_step_that_two_may_pick_reads_what_both_have_behind_them() -> None:
+    def choose(name: str, depends: str) -> dict[str, Any]:
+        return {"name": name, "depends": depends, "choose": {"pools": [{"name": "small"}], "among": ["lookup"]}}
+
+    def picked(content: str) -> list[Problem]:
+        first, second = ({"name": name, "llm": _llm()} for name in ("first", "second"))
+        lookup = {"name": "lookup", "llm": _say(content)}
+        return _found(_steps(first, second, choose("one", "first"), choose("other", "first && second"), lookup))
+
+    assert picked("{{ steps.first.text }}") == []
+    assert [problem.path for problem in picked("{{ steps.second.text }}")] == [
+        "spec.steps[4].llm.messages[0].content"
+    ]
+
+
+def test_an_answers_schema_is_no_template() -> None:
+    schema = {"type": "object", "description": "anything, {{ even this"}
+
+    assert _found(_with("write", llm=_llm(responseFormat=schema))) == []
+
+
+def test_a_schema_is_bounded_in_depth() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(40):
+        schema = {"type": "array", "items": schema}
+
+    (problem,) = _found({**RESEARCH, "input": schema})
+
+    assert "nested deeper than 16" in problem.message
+
+
 def test_a_single_mistake_is_told_once() -> None:
     found = _found(_with("write", depends="analyse &&"))
 
