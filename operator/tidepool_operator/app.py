@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from tidepool_operator.autoscaler import Autoscaler, AutoscalerSettings
 from tidepool_operator.cluster.api import Api
@@ -23,7 +23,7 @@ from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
 from tidepool_operator.cluster.workqueue import WorkQueue
 from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyRequests
 from tidepool_operator.events import Recorder
-from tidepool_operator.handlers import SELECTORS, watch
+from tidepool_operator.handlers import SELECTORS, Watches
 from tidepool_operator.pool.model import RenderSettings
 from tidepool_operator.reconcile import Reconciler
 from tidepool_operator.settings import LEASE_NAME, Settings
@@ -112,10 +112,9 @@ class Operator:
             stack.push_async_callback(self.health.close)
             stack.push_async_callback(self._sidecars.close)
             await self._wait_for_kinds()
-            tasks: list[asyncio.Task[object]] = [
-                asyncio.create_task(
-                    watch(self.store, self._settings.watch_namespaces, self._stop, asyncio.Event())
-                ),
+            watches = Watches(self.store, self._settings.watch_namespaces)
+            stack.push_async_callback(watches.close)
+            tasks: list[asyncio.Future[Any]] = [
                 asyncio.create_task(self.lease.run(self._lead)),
                 asyncio.create_task(self._canary.run()),
                 asyncio.create_task(self._gateways.run()),
@@ -125,7 +124,7 @@ class Operator:
             await self._autoscaler.start()
             stack.push_async_callback(self._autoscaler.close)
             stack.push_async_callback(_end, tasks)
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([watches.start(), *tasks], return_when=asyncio.FIRST_COMPLETED)
             self._stop.set()
             for task in done:
                 task.result()
@@ -251,7 +250,7 @@ class Operator:
                 self.queue.add(Item(Work.WORKFLOW, key))
 
 
-async def _end(tasks: "Sequence[asyncio.Task[object]]") -> None:
+async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:
     for task in tasks:
         if not task.done():
             task.cancel()

@@ -6,7 +6,9 @@ nothing to objects. What follows from an event is decided by the reconcile, leve
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import kopf
@@ -23,6 +25,7 @@ from tidepool_operator.cluster.kinds import (
     SERVICE_ACCOUNT,
     WATCHED,
     Kind,
+    Object,
 )
 from tidepool_operator.cluster.store import Store, key_of
 
@@ -41,12 +44,17 @@ SELECTORS: Final[Mapping[Kind, str]] = {
 }
 
 
-def registry(store: Store) -> kopf.OperatorRegistry:
-    """Handlers that keep `store` at what the watches tell."""
+# Kind, object, and whether it is gone; called in kopf's thread.
+Tell = Callable[[Kind, Object, bool], None]
+_STOP_SECONDS: Final = 10.0
+
+
+def registry(tell: Tell) -> kopf.OperatorRegistry:
+    """Handlers that pass on what the watches tell."""
     made = kopf.OperatorRegistry()
     kopf.on.login(registry=made)(_login)
     for kind in WATCHED:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id=kind.plural)(_taker(store, kind))
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id=kind.plural)(_teller(tell, kind))
     return made
 
 
@@ -77,27 +85,61 @@ def kopf_selector(kind: Kind) -> tuple[str, str, str]:
     return (kind.group, kind.version, kind.plural)
 
 
-async def watch(store: Store, namespaces: Sequence[str], stop: asyncio.Event, ready: asyncio.Event) -> None:
-    """Run kopf until `stop`; `ready` is set when it has begun. Raises what ends kopf."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    await kopf.operator(
-        registry=registry(store),
-        settings=settings(),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=list(namespaces),
-        stop_flag=stop,
-        ready_flag=ready,
-    )
+class Watches:
+    """kopf in a thread and a loop of its own, from `start` to `close`.
 
+    It cannot share a loop: when it ends it cancels every other task that it finds there, and it takes the signals
+    for itself. What it tells crosses over to the store's loop, in order.
+    """
 
-def _taker(store: Store, kind: Kind) -> Any:  # noqa: ANN401 - kopf's own protocol of handlers
-    async def take(event: kopf.RawEvent, **_: object) -> None:
-        item: dict[str, Any] = dict(event["object"])
-        if event["type"] == "DELETED":
-            store.forget(kind, key_of(item), uid=item["metadata"].get("uid", ""))
+    def __init__(self, store: Store, namespaces: Sequence[str]) -> None:
+        self._store = store
+        self._namespaces = list(namespaces)
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kopf")
+        self._ended: asyncio.Future[None] | None = None
+
+    def start(self) -> asyncio.Future[None]:
+        """Begin to watch. The future ends when kopf does, with what ended it."""
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        loop = asyncio.get_running_loop()
+
+        def tell(kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - kopf's thread has one caller
+            loop.call_soon_threadsafe(self._take, kind, item, gone)
+
+        self._ended = loop.run_in_executor(self._thread, self._run, registry(tell))
+        return self._ended
+
+    async def close(self) -> None:
+        """Have kopf end in good order."""
+        self._stop.set()
+        if self._ended is not None:
+            await asyncio.wait([self._ended], timeout=_STOP_SECONDS)
+        self._thread.shutdown(wait=False)
+
+    def _run(self, made: kopf.OperatorRegistry) -> None:
+        kopf.run(
+            registry=made,
+            settings=settings(),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+            stop_flag=self._stop,
+        )
+
+    def _take(self, kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - called by position, across threads
+        if gone:
+            self._store.forget(kind, key_of(item), uid=item["metadata"].get("uid", ""))
         else:
-            store.put(kind, item)
+            self._store.put(kind, item)
+
+
+def _teller(tell: Tell, kind: Kind) -> Any:  # noqa: ANN401 - kopf's own protocol of handlers
+    async def take(event: kopf.RawEvent, **_: object) -> None:
+        try:
+            tell(kind, dict(event["object"]), event["type"] == "DELETED")
+        except RuntimeError:
+            return  # the store's loop is closed: nobody wants to know any more
 
     return take
 

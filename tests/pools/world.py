@@ -26,7 +26,7 @@ class SimPod:
 
 @dataclass
 class World:
-    """The pool `llama`, its Deployments and pods, and `accelerators` for them; `broken` revisions never come up."""
+    """The pool `llama`, its Deployments and pods, `accelerators` for them; `broken` revisions never come up."""
 
     accelerators: int
     spec: Object
@@ -154,7 +154,7 @@ class World:
         }
 
     def _pod(self, found: SimPod) -> Object:
-        made = pod(
+        return pod(
             found.name,
             found.revision,
             ready=found.ready,
@@ -164,4 +164,3 @@ class World:
             age_seconds=NOW - found.born,
             ready_for_seconds=NOW - found.born,
         )
-        return made

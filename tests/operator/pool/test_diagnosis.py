@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from pools.objects import pod
 
+from pools.objects import pod
 from tidepool_operator.pool.diagnosis import deployment_finding, diagnose, foremost, log_tail
 from tidepool_operator.pool.reasons import REMEDIES, Reason, explain
 

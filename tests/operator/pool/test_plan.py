@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pools.objects import NOW, SETTINGS, condition, observe, pod, raw_pool, stored
 
+from pools.objects import NOW, SETTINGS, condition, observe, pod, raw_pool, stored
 from tidepool_api.contract import POD_DELETION_COST
 from tidepool_api.load import LoadReport
 from tidepool_operator.pool.drift import stamped

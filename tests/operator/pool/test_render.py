@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from pools.objects import SETTINGS, observe, raw_pool
 
+from pools.objects import SETTINGS, observe, raw_pool
 from tidepool_operator.pool.model import RenderSettings
 from tidepool_operator.pool.render import Rendered, deployment, fleet_pool, render, sidecar_settings
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
 from pools.objects import condition
 from pools.world import World
-
 from tidepool_operator.pool.rollout import Allowance, Group, allowance, targets
 
 NEW, OLD, OLDER = "new", "old", "older"

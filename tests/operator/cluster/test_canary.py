@@ -1,0 +1,105 @@
+"""A watch that has gone quiet is found, and what it did not tell is mended."""
+
+from typing import Any
+
+from tidepool_operator.cluster.canary import Canary
+from tidepool_operator.cluster.kinds import POD, Kind, Object
+from tidepool_operator.cluster.store import Key, Store, key_of
+from tidepool_operator.errors import NotFound
+
+
+def item(name: str, version: int) -> Object:
+    return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version), "uid": name}}
+
+
+class Cluster:
+    """What the API server would list."""
+
+    def __init__(self, *items: Object) -> None:
+        self.items = list(items)
+
+    async def list(self, *_: Any, **__: Any) -> list[Object]:
+        return self.items
+
+    async def get(self, _kind: Kind, namespace: str, name: str) -> Object:
+        for found in self.items:
+            if key_of(found) == Key(namespace, name):
+                return found
+        raise NotFound("gone")
+
+
+def canary(cluster: Cluster, store: Store) -> Canary:
+    return Canary(cluster, store, {}, kinds=[POD])  # type: ignore[arg-type]
+
+
+def pod(store: Store, name: str, version: int) -> None:
+    store.put(POD, item(name, version) | {"spec": {}, "status": {}})
+
+
+async def test_a_watch_that_tells_everything_is_not_quiet() -> None:
+    cluster, store = Cluster(item("a", 1)), Store()
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    pod(store, "a", 1)
+    cluster.items = [item("a", 5)]
+    await watched.sweep(POD)
+
+    assert watched.quiet() == {}, "the newest change has until the next sweep"
+
+
+async def test_a_change_that_is_not_told_by_the_next_sweep_is_a_quiet_watch() -> None:
+    cluster, store = Cluster(item("a", 5)), Store()
+    pod(store, "a", 1)
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    await watched.sweep(POD)
+
+    assert "default/a" in watched.quiet()["Pod"]
+    pod(store, "a", 5)
+    await watched.sweep(POD)
+    assert watched.quiet() == {}
+
+
+async def test_a_new_object_that_is_not_told_is_a_quiet_watch() -> None:
+    watched = canary(Cluster(item("a", 1)), Store())
+    await watched.sweep(POD)
+    await watched.sweep(POD)
+
+    assert list(watched.quiet()) == ["Pod"]
+
+
+async def test_an_object_that_was_deleted_between_sweeps_is_no_complaint() -> None:
+    cluster, store = Cluster(item("a", 1)), Store()
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    cluster.items = []
+    await watched.sweep(POD)
+
+    assert watched.quiet() == {}
+
+
+async def test_what_vanished_while_a_watch_was_down_is_forgotten() -> None:
+    cluster, store = Cluster(), Store()
+    pod(store, "a", 1)
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    assert store.get(POD, Key("default", "a")), "its watch has its time to tell"
+    await watched.sweep(POD)
+
+    assert store.get(POD, Key("default", "a")) is None
+
+
+async def test_a_list_from_a_cache_that_lags_removes_nothing() -> None:
+    cluster, store = Cluster(item("a", 1)), Store()
+    pod(store, "a", 1)
+    listed, cluster.list = cluster.list, _empty  # type: ignore[method-assign]
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    await watched.sweep(POD)
+    cluster.list = listed  # type: ignore[method-assign]
+
+    assert store.get(POD, Key("default", "a")) is not None
+
+
+async def _empty(*_: Any, **__: Any) -> list[Object]:
+    return []

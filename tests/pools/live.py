@@ -1,0 +1,170 @@
+"""A real API server under test: namespaces of their own, and operators that run in the test's loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from tidepool_operator.app import Operator
+from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.client import Client
+from tidepool_operator.cluster.kinds import MODEL_POOL, OWNED, POD, Kind, Object
+from tidepool_operator.errors import Conflict, NotFound
+from tidepool_operator.settings import Settings
+
+T = TypeVar("T")
+
+CRD = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+NAMESPACE = Kind("", "v1", "namespaces", "Namespace")
+MANIFESTS = Path(__file__).parents[2] / "crds" / "manifests"
+
+
+async def eventually(look: Callable[[], Awaitable[T | None]], what: str, seconds: float = 90.0) -> T:
+    """The first answer that is true. Fails with `what` when there is none in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            # The API server has no event for what is looked for.
+            while not (found := await look()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            return found
+    except TimeoutError:
+        raise AssertionError(f"{what}: not within {seconds} s") from None
+
+
+async def install_crds(client: Client) -> None:
+    """The generated CRDs, served."""
+    api = Api(client)
+    for path in sorted(MANIFESTS.glob("*.yaml")):
+        try:
+            await api.create(CRD, "", yaml.safe_load(path.read_text()))
+        except Conflict:
+            continue
+    await eventually(lambda: _served(api), "the CRDs are served")
+
+
+async def _served(api: Api) -> bool:
+    try:
+        await api.list(MODEL_POOL)
+    except NotFound:
+        return False
+    return True
+
+
+@dataclass
+class Live:
+    """One namespace of a real API server."""
+
+    client: Client
+    api: Api
+    kubeconfig: str
+    namespace: str
+
+    async def create(self, name: str = "llama", **spec: Any) -> Object:
+        """Apply a ModelPool as a user does."""
+        body = {
+            "apiVersion": MODEL_POOL.api_version,
+            "kind": "ModelPool",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"model": {"uri": "hf://acme/llama"}, **spec},
+        }
+        return await self.client.request("POST", MODEL_POOL.path(self.namespace), body=body)
+
+    async def edit(self, kind: Kind, name: str, change: Object, subresource: str | None = None) -> Object:
+        """A merge patch by somebody else than the operator."""
+        return await self.client.request(
+            "PATCH",
+            kind.path(self.namespace, name, subresource),
+            query={"fieldManager": "somebody"},
+            body=change,
+            content_type="application/merge-patch+json",
+        )
+
+    async def get(self, kind: Kind, name: str) -> Object | None:
+        """One object, or None."""
+        try:
+            return await self.api.get(kind, self.namespace, name)
+        except NotFound:
+            return None
+
+    async def list(self, kind: Kind) -> list[Object]:
+        """All of a kind, without what the cluster itself puts into each namespace."""
+        items = await self.api.list(kind, self.namespace)
+        return [item for item in items if item["metadata"]["name"] not in ("default", "kube-root-ca.crt")]
+
+    async def condition(self, kind: str = "Ready", name: str = "llama") -> Object:
+        """A condition of a pool, empty as long as it has none."""
+        pool = await self.get(MODEL_POOL, name) or {}
+        found = (pool.get("status") or {}).get("conditions") or []
+        return next((entry for entry in found if entry["type"] == kind), {})
+
+    async def reason(self, expected: str, kind: str = "Ready", name: str = "llama") -> Object:
+        """Wait for a condition to have a reason."""
+
+        async def look() -> Object | None:
+            found = await self.condition(kind, name)
+            return found if found.get("reason") == expected else None
+
+        return await eventually(look, f"{kind} of {name} says {expected}")
+
+    async def versions(self) -> dict[str, str]:
+        """resourceVersion of everything that belongs to pools, and of the pools."""
+        kinds = (*OWNED, POD, MODEL_POOL)
+        return {
+            f"{kind}/{item['metadata']['name']}": item["metadata"]["resourceVersion"]
+            for kind in kinds
+            for item in await self.list(kind)
+        }
+
+    @asynccontextmanager
+    async def operator(self, identity: str = "one", **rest: Any) -> AsyncIterator[Operator]:
+        """An operator of this namespace, leading when the block begins."""
+        settings = Settings(
+            namespace=self.namespace,
+            identity=identity,
+            router_image="tidepool-router:test",
+            watch_namespaces=(self.namespace,),
+            health_host="127.0.0.1",
+            health_port=0,
+            **rest,
+        )
+        async with await Client.connect(self.kubeconfig) as client:
+            made = Operator(settings, client)
+            running = asyncio.create_task(made.run())
+
+            async def leads() -> bool:
+                if running.done():
+                    running.result()
+                return made.lease.leads
+
+            try:
+                await eventually(leads, f"operator {identity} leads")
+                yield made
+            finally:
+                made.stop()
+                await running
+
+    async def bring_up(self, pod: str, ready: bool = True) -> None:
+        """What a kubelet says of a pod that serves."""
+        status = "True" if ready else "False"
+        change = {
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "containerStatuses": [
+                    {
+                        "name": "engine",
+                        "image": "x",
+                        "imageID": "x",
+                        "ready": ready,
+                        "started": ready,
+                        "restartCount": 0,
+                        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                    }
+                ],
+            }
+        }
+        await self.edit(POD, pod, change, "status")
