@@ -89,11 +89,13 @@ METRIC_REQUEST_TIME: Final = "tidepool_request_duration_seconds"
 METRIC_ESTIMATE_ERROR: Final = "tidepool_prompt_token_estimate_error_ratio"
 METRIC_ENGINE_READY: Final = "tidepool_engine_ready"
 METRIC_DRAINING: Final = "tidepool_draining"
+METRIC_LATE_CALLS: Final = "tidepool_ledger_late_calls_total"
 METRIC_GATEWAY_HELD: Final = "tidepool_gateway_requests_held"  # labels: pool ("namespace/name")
 METRIC_GATEWAY_REFUSED: Final = "tidepool_gateway_requests_refused_total"  # labels: pool, reason
 METRIC_GATEWAY_REQUESTS: Final = "tidepool_gateway_requests_total"  # labels: pool, code, outcome
 METRIC_GATEWAY_PICKS: Final = "tidepool_gateway_picks_total"  # labels: pool, reason
 METRIC_GATEWAY_RETRIES: Final = "tidepool_gateway_retries_total"  # labels: pool, reason
+METRIC_GATEWAY_EJECTIONS: Final = "tidepool_gateway_ejections_total"  # labels: pool, reason
 METRIC_GATEWAY_ENDPOINTS: Final = "tidepool_gateway_endpoints"  # labels: pool, state
 
 # Target labels that every scrape of an engine pod carries (docs/metrics.md has the relabelling).

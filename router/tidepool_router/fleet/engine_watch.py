@@ -60,7 +60,9 @@ class EngineWatch:
         """One probe, and a scrape when one is due: often while requests run, always while no token comes."""
         self._take(await probe_engine(self.engine, model))
         now = self._now()
-        spacing = _BUSY_SCRAPE_SECONDS if self._ledger.running else _IDLE_SCRAPE_SECONDS
+        # After the last request one more look, so that the page's last figures are not those of a busy engine.
+        busy = self._ledger.running or self.figures.running or self.figures.waiting
+        spacing = _BUSY_SCRAPE_SECONDS if busy else _IDLE_SCRAPE_SECONDS
         due = now - self._scraped_at >= spacing or self._ledger.silent_seconds(now) > spacing
         if self.probe.answers and due:
             self._scraped_at = now
@@ -75,7 +77,7 @@ class EngineWatch:
         return answer.body if answer.status == 200 else None
 
     def _take(self, probe: Probe) -> None:
-        was, first = self.up, not self.was_up
+        was_up = self.up
         if probe.answers and not self.probe.answers:
             self._scraped_at = float("-inf")  # another process, maybe with another size of KV cache
         if probe.answers:
@@ -84,9 +86,10 @@ class EngineWatch:
             self._failures = _FAILURES_UNTIL_DOWN
         else:
             self._failures += 1
-        if probe.problem != self.probe.problem or self.up is not was or (first and self.was_up):
-            log.info("engine %s", "is up" if probe.answers else "is not up", extra={"reason": probe.problem})
+        changed = probe.problem != self.probe.problem
         self.probe = probe
+        if changed or self.up is not was_up:
+            log.info("engine %s", "up" if self.up else "not up", extra={"reason": probe.problem or "answers"})
 
     def _note(self, figures: EngineFigures | None) -> None:
         if figures is None:  # the size of the cache stays true, what was going on does not

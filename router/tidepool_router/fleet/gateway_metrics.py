@@ -22,7 +22,7 @@ class GatewayMetrics:
             contract.METRIC_GATEWAY_REFUSED, "Requests turned away, by the bound that they met.", "pool", "reason"
         )
         self._ejections = registry.counter(
-            "tidepool_gateway_ejections_total", "Pods left out for a while, by the failure.", "pool", "reason"
+            contract.METRIC_GATEWAY_EJECTIONS, "Pods left out for a while, by the failure.", "pool", "reason"
         )
         self.held = registry.gauge(
             contract.METRIC_GATEWAY_HELD, "Requests held until a pod can take them.", "pool"

@@ -33,9 +33,6 @@ class SidecarMetrics:
         self._per_token = registry.histogram(
             contract.METRIC_TPOT, "Seconds an output token after the first, by request.", LATENCY_BUCKETS
         ).labels()
-        self.queue_seconds = registry.histogram(
-            contract.METRIC_QUEUE_TIME, "Seconds that requests were held.", LATENCY_BUCKETS
-        ).labels()
         self._duration = registry.histogram(
             contract.METRIC_REQUEST_TIME, "Seconds from a request to its end.", LATENCY_BUCKETS
         ).labels()
@@ -47,7 +44,7 @@ class SidecarMetrics:
         self.engine_ready = registry.gauge(contract.METRIC_ENGINE_READY, "1 when the pod takes requests.").labels()
         self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
         self.late_calls = registry.counter(
-            "tidepool_ledger_late_calls_total", "Calls on requests that had ended; more than a few is a defect."
+            contract.METRIC_LATE_CALLS, "Calls on requests that had ended; more than a few is a defect."
         ).labels()
 
     def refused(self, code: int) -> None:

@@ -21,7 +21,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.gone: list[Ticket] = []
         self.now = 0.0
 
-    @rule(priority=st.integers(-2, 2), size=st.integers(0, 60), patience=st.integers(0, 20))
+    @rule(priority=st.integers(-2, 2), size=st.integers(0, 30), patience=st.integers(0, 20))
     def offer(self, priority: int, size: int, patience: int) -> None:
         new = ticket(priority, size, self.now, self.now + patience)
         full_count = len(self.waiting) >= 8
@@ -92,6 +92,22 @@ class QueueMachine(RuleBasedStateMachine):
 
 QueueMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestQueue = QueueMachine.TestCase
+
+
+def test_both_bounds_hold_to_the_last_one() -> None:
+    queue: Queue[Ticket] = Queue(Limits(max_waiting=3, max_bytes=100))
+
+    assert [queue.offer(ticket(body_bytes=30))[0] for _ in range(3)] == [Verdict.WAIT] * 3
+    assert queue.offer(ticket(body_bytes=0)) == (Verdict.REFUSE, Refusal.COUNT)
+    queue.take(1)
+    assert queue.offer(ticket(body_bytes=41)) == (Verdict.REFUSE, Refusal.BYTES)
+    assert queue.offer(ticket(body_bytes=40)) == (Verdict.WAIT, None)
+
+
+def test_a_queue_of_no_places_refuses() -> None:
+    queue: Queue[Ticket] = Queue(Limits(max_waiting=0, max_bytes=100))
+
+    assert queue.offer(ticket()) == (Verdict.REFUSE, Refusal.COUNT)
 
 
 def test_an_offer_never_overtakes_who_waits() -> None:

@@ -202,6 +202,22 @@ async def test_an_engine_that_hides_its_page_is_not_zero(up: Any, state: Sidecar
     assert state.watch.figures == EngineFigures(kv_capacity_tokens=1600, tokens_total=0.0)
 
 
+async def test_figures_of_a_busy_engine_do_not_outlive_its_work(up: Any, state: SidecarState, clock: Any) -> None:
+    await state.look_at_engine()
+    entry = state.open(FACTS, clock())
+    up.pages["/metrics"] = page(running=1, waiting=0)
+    clock.pass_(2.1)
+    await state.look_at_engine()
+    entry.close(Outcome.OK, clock())
+    assert state.watch.figures.running == 1
+
+    up.pages["/metrics"] = page()
+    clock.pass_(2.1)
+    await state.look_at_engine()
+
+    assert state.watch.figures.running == 0
+
+
 async def test_the_page_of_a_sidecar(up: Any, state: SidecarState, clock: Any) -> None:
     before = state.metrics.registry.render().decode()
     assert "\ntidepool_kv_usage_ratio " not in before  # unknown capacity is no zero
