@@ -1,6 +1,8 @@
 """`python3 -m cluster VERB`: the real Kubernetes that the tests and the demo run on."""
 
 import argparse
+import dataclasses
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,9 +35,12 @@ def _down(_: argparse.Namespace) -> int:
     return 0
 
 
-def _status(_: argparse.Namespace) -> int:
+def _status(options: argparse.Namespace) -> int:
     found = lifecycle.status()
-    _print_status(found)
+    if options.json:
+        print(json.dumps(dataclasses.asdict(found) | {"healthy": found.healthy}, indent=2))
+    else:
+        _print_status(found)
     return 0 if found.healthy else 1
 
 
@@ -66,7 +71,7 @@ def _engine_volume(options: argparse.Namespace) -> int:
     engine_install.install()
     layout, _, _ = lifecycle.require()
     volumes.ensure(Kubectl(kubeconfig(layout)), options.namespace)
-    model = f"{volumes.MOUNT_PATH}/{engine_install.model_dir().name}"
+    model = f"{volumes.MOUNT_PATH}/{engine_install.MODEL_LINK}"
     print(f"claim {volumes.CLAIM} in {options.namespace}; mount it at {volumes.MOUNT_PATH}; the model is {model}")
     return 0
 
@@ -89,8 +94,8 @@ def _print_status(found: lifecycle.Status) -> None:
     if not found.exists:
         print("no cluster; make one with: python3 -m cluster up")
         return
-    for program, runs in found.programs.items():
-        print(f"{program:45} {'runs' if runs else 'DOWN'}")
+    for program, pid in found.programs.items():
+        print(f"{program:45} {f'runs ({pid})' if pid else 'DOWN'}")
     print(f"{'API server':45} {'ready' if found.api_ready else 'NOT READY'}")
     print(f"{'nodes Ready':45} {', '.join(found.nodes_ready) or 'NONE'}")
     print(f"{'Prometheus':45} {'ready' if found.prometheus else 'DOWN'}  {found.prometheus_url}")
@@ -112,7 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     verb("check", _check, "Say whether this machine can hold the cluster")
     verb("up", _up, "Make the cluster, or repair what is there")
     verb("down", _down, "Remove every trace of the cluster; the cache stays")
-    verb("status", _status, "Say what stands; exit 1 unless all of it does")
+    verb("status", _status, "Say what stands; exit 1 unless all of it does").add_argument(
+        "--json", action="store_true", help="for programs: also process ids, KUBECONFIG and addresses"
+    )
     verb("images", _images, "Build the project's images and load them into the nodes").add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(images.PROJECT)}; all without names"
     )

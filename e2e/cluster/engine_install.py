@@ -56,10 +56,14 @@ def model_dir() -> Path:
     return engine_dir() / f"model-{model_key()}"
 
 
+# The newest model by a name that pods can be told once and for all.
+MODEL_LINK = "model"
+
+
 def install() -> Path:
     """Make what is missing of environment and model; returns engine_dir(). Raises Unsuitable, CommandFailed."""
     folder = engine_dir()
-    if (folder / "complete").exists() and model_dir().exists():
+    if (folder / "complete").exists() and (folder / MODEL_LINK).resolve() == model_dir().resolve():
         return folder
     if not PYTHON.exists():
         raise Unsuitable(f"the engine is made from {PYTHON} (Debian's python3), which is not there")
@@ -69,6 +73,7 @@ def install() -> Path:
             _install_environment(folder)
         if not model_dir().exists():
             _make_model(folder)
+        _link_model(folder)
     return folder
 
 
@@ -91,6 +96,13 @@ def _make_model(folder: Path) -> None:
     run_logged("engine: make a tiny model", command, log=folder / "install.log")
     partial.rename(model_dir())
     say(f"engine: model at {model_dir()}")
+
+
+def _link_model(folder: Path) -> None:
+    # Relative, because pods see the folder at another path; renamed, because they read it meanwhile.
+    link = folder / f"{MODEL_LINK}.partial.{os.getpid()}"
+    link.symlink_to(model_dir().name)
+    link.rename(folder / MODEL_LINK)
 
 
 def bootstrap_uv() -> Path:

@@ -1,14 +1,17 @@
-"""Names, addresses and folders of the two-node cluster. Pure."""
+"""Names, addresses and folders of the two-node cluster. Pure, but for the name that the environment may give."""
 
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-PLANE = "tidepool-plane"
-NODES = ("tidepool-node-1", "tidepool-node-2")
+from cluster.paths import cluster_name
+
+_NAME = cluster_name()
+PLANE = f"{_NAME}-plane"
+NODES = (f"{_NAME}-node-1", f"{_NAME}-node-2")
 # The machine's own end of its cable into the cluster; the one thing that is seen outside.
-UPLINK = "tidepool0"
+UPLINK = f"{_NAME}0"
 GPUS_PER_NODE = 4
 
 API_PORT = 6443

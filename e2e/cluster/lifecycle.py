@@ -6,16 +6,19 @@ import shutil
 import time
 from pathlib import Path
 
-from cluster import cgroups, debian, images, links, node, plane, processes, prometheus, tools
+from cluster import cgroups, debian, engine_install, images, links, node, plane, processes, prometheus, tools
+from cluster.configs import TOOLS_ROOT
 from cluster.console import capture, say, step, wait_until
 from cluster.errors import ClusterError, TimedOut
 from cluster.kubernetes import Kubectl, node_is_ready
 from cluster.layout import NODES, PLANE, Layout, choose_octet, route_destinations
 from cluster.locks import exclusive
 from cluster.machine import Machine, strays
-from cluster.paths import cache_dir, state_dir
+from cluster.paths import cache_dir, cluster_name, state_dir
 
 _NODE_READY_TIMEOUT_SECONDS = 120
+_CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+_PLANE_PROGRAMS = ("etcd", "kube-apiserver", *_CONTROLLERS, "coredns", "prometheus")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,32 +27,33 @@ class Blueprint:
 
     octet: int
     programs: str
+    engine: str
     boot_id: str
     revision: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """What stands, for `status` and for tests."""
+    """What stands, for `status` and for tests; programs by "machine/name" with their process ids."""
 
     exists: bool
     api_ready: bool
     nodes_ready: tuple[str, ...]
-    programs: dict[str, bool]
+    programs: dict[str, int | None]
     prometheus: bool
-    kubeconfig: Path
+    kubeconfig: str
     api_url: str
     prometheus_url: str
 
     @property
     def healthy(self) -> bool:
         """All of it runs."""
-        return self.api_ready and len(self.nodes_ready) == len(NODES) and all(self.programs.values())
+        return self.api_ready and len(self.nodes_ready) == len(NODES) and self.prometheus and None not in self.programs.values()
 
 
 def lock_path() -> Path:
     """Held by `up` and `down`; in the cache, because the state folder comes and goes."""
-    return cache_dir() / "cluster.lock"
+    return cache_dir() / f"{cluster_name()}.lock"
 
 
 def _blueprint_path() -> Path:
@@ -110,14 +114,13 @@ def up() -> Status:
 
 def _current(programs: Path) -> Blueprint:
     found = read_blueprint()
-    boot = processes.boot_id()
-    if found is not None and _reusable(found, programs, boot):
+    if found is not None and _reusable(found, programs):
         return found
     if state_dir().exists():
-        say("the cluster that is there cannot be repaired; it is made anew")
-        _remove_all()
+        with step("remove a cluster that cannot be repaired; it is made anew"):
+            _remove_all()
     octet = choose_octet(route_destinations(capture(["ip", "-4", "route"])))
-    made = Blueprint(octet, str(programs), boot)
+    made = _wanted(octet, programs)
     state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
     partial = _blueprint_path().with_suffix(".partial")
     partial.write_text(json.dumps(dataclasses.asdict(made)))
@@ -125,8 +128,12 @@ def _current(programs: Path) -> Blueprint:
     return made
 
 
-def _reusable(found: Blueprint, programs: Path, boot: str) -> bool:
-    if (found.programs, found.boot_id, found.revision) != (str(programs), boot, Blueprint.revision):
+def _wanted(octet: int, programs: Path) -> Blueprint:
+    return Blueprint(octet, str(programs), str(engine_install.engine_dir()), processes.boot_id())
+
+
+def _reusable(found: Blueprint, programs: Path) -> bool:
+    if found != _wanted(found.octet, programs):
         return False
     plane_machine, nodes = machines(layout_of(found))
     # Nodes without their control plane hang in the air: their cables went with its machine.
@@ -152,11 +159,16 @@ def _wait_nodes(kubectl: Kubectl) -> None:
 def down() -> None:
     """Remove every trace but the cache; says what it does. Raises TimedOut."""
     with exclusive(lock_path(), "the cluster"):
-        if not state_dir().exists() and not links.uplink_exists():
+        if not _traces():
             say("there is no cluster")
             return
         with step("remove the cluster"):
             _remove_all()
+
+
+def _traces() -> bool:
+    removal = state_dir().with_name(f"{state_dir().name}.removed")
+    return state_dir().exists() or removal.exists() or links.uplink_exists() or any(map(cgroups.left, NODES))
 
 
 def _remove_all() -> None:
@@ -171,12 +183,12 @@ def _remove_all() -> None:
     for name in NODES:
         cgroups.remove(name)
     _wait_uplink_gone()
+    doomed = state_dir().with_name(f"{state_dir().name}.removed")
     if state_dir().exists():
         # Renamed first, so that a removal that is killed never looks like a cluster.
-        doomed = state_dir().with_name("cluster.removed")
         shutil.rmtree(doomed, ignore_errors=True)
         state_dir().rename(doomed)
-    shutil.rmtree(state_dir().with_name("cluster.removed"), ignore_errors=True)
+    shutil.rmtree(doomed, ignore_errors=True)
     if state_dir().parent.exists() and not any(state_dir().parent.iterdir()):
         state_dir().parent.rmdir()
 
@@ -204,7 +216,7 @@ def status() -> Status:
         nodes_ready=_ready_nodes(described.admin_kubeconfig) if api_ready else (),
         programs=_running(blueprint, plane_machine, nodes),
         prometheus=blueprint is not None and prometheus.is_ready(layout),
-        kubeconfig=described.admin_kubeconfig,
+        kubeconfig=str(described.admin_kubeconfig),
         api_url=layout.api_url,
         prometheus_url=layout.prometheus_url,
     )
@@ -218,15 +230,16 @@ def _ready_nodes(kubeconfig: Path) -> tuple[str, ...]:
     return tuple(one["metadata"]["name"] for one in found if node_is_ready(one))
 
 
-def _running(blueprint: Blueprint | None, plane_machine: Machine, nodes: list[Machine]) -> dict[str, bool]:
+def _running(
+    blueprint: Blueprint | None, plane_machine: Machine, nodes: list[Machine]
+) -> dict[str, int | None]:
     if blueprint is None:
         return {}
     folder = Path(blueprint.programs)
-    in_plane = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns", "prometheus")
-    found = {f"{PLANE}/{name}": plane_machine.runs(str(folder / name)) for name in in_plane}
+    found = {f"{PLANE}/{name}": plane_machine.pid_of(str(folder / name)) for name in _PLANE_PROGRAMS}
     for machine in nodes:
         for name in ("containerd", "kubelet", "kube-proxy"):
-            found[f"{machine.name}/{name}"] = machine.runs(f"/run/tools/{name}")
+            found[f"{machine.name}/{name}"] = machine.pid_of(str(TOOLS_ROOT / name))
     return found
 
 

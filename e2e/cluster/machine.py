@@ -17,10 +17,10 @@ from pathlib import Path
 from cluster import processes
 from cluster.console import capture
 from cluster.errors import ClusterError, TimedOut
-from cluster.paths import REPOSITORY
+from cluster.paths import NAME_VARIABLE, REPOSITORY, cluster_name
 from cluster.processes import MARK, Identity
 
-_PLACES = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class MachineError(ClusterError):
@@ -122,10 +122,11 @@ class Machine:
         """End every process of the machine whose command line starts with this path."""
         processes.end([found for found, line in programs(self._require()) if line[0] == program])
 
-    def runs(self, program: str) -> bool:
-        """Whether a process of the machine has a command line that starts with this path."""
+    def pid_of(self, program: str) -> int | None:
+        """The process of the machine whose command line starts with this path; None when there is none."""
         init = self.init
-        return init is not None and any(line[0] == program for _, line in programs(init))
+        running = programs(init) if init is not None else []
+        return next((found.pid for found, line in running if line[0] == program), None)
 
     def log(self, command: Sequence[str]) -> Path:
         """Where a program's output goes."""
@@ -143,8 +144,7 @@ class Machine:
 
 
 def _base_environment() -> dict[str, str]:
-    name, _, value = _PLACES.partition("=")
-    return {name: value, "HOME": "/root", "LANG": "C.UTF-8"}
+    return {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8", NAME_VARIABLE: cluster_name()}
 
 
 def programs(init: Identity) -> list[tuple[Identity, list[str]]]:

@@ -78,7 +78,9 @@ def reload(layout: Layout, machine: Machine) -> None:
         with urllib.request.urlopen(request, timeout=10):
             pass
     except OSError as error:
-        raise PrometheusError(f"Prometheus did not reload: {error}; see {machine.log(_command(layout))}") from error
+        raise PrometheusError(
+            f"Prometheus did not reload: {error}; see {machine.log(_command(layout))}"
+        ) from error
 
 
 def is_ready(layout: Layout) -> bool:

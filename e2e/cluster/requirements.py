@@ -21,7 +21,9 @@ def check() -> None:
     lacking = problems()
     if lacking:
         raise Unsuitable(
-            "this machine cannot hold the cluster:\n" + "\n".join(f"  - {one}" for one in lacking) + f"\n{_WAY_OUT}"
+            "this machine cannot hold the cluster:\n"
+            + "\n".join(f"  - {one}" for one in lacking)
+            + f"\n{_WAY_OUT}"
         )
 
 

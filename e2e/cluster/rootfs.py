@@ -18,9 +18,7 @@ DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 def codename() -> str:
     """The release of this machine's Debian, such as bookworm. Raises Unsuitable on other systems."""
-    fields = dict(
-        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
-    )
+    fields = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     if fields.get("ID", "").strip('"') != "debian":
         raise Unsuitable("images are made from this machine's own Debian release, and this is not Debian")
     return fields["VERSION_CODENAME"].strip('"')

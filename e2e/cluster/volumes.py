@@ -30,7 +30,12 @@ def objects(namespace: str) -> list[dict[str, Any]]:
                 "storageClassName": "",
                 "hostPath": {"path": str(ENGINE_ROOT), "type": "Directory"},
                 # Bound by name; without the claim's uid it binds again to a claim that was made anew.
-                "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": CLAIM, "namespace": namespace},
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "name": CLAIM,
+                    "namespace": namespace,
+                },
             },
         },
         {
@@ -58,5 +63,7 @@ def ensure(kubectl: Kubectl, namespace: str) -> None:
 
 
 def _is_released(kubectl: Kubectl, namespace: str) -> bool:
-    found = kubectl("get", "persistentvolume", f"{CLAIM}-{namespace}", "--ignore-not-found", "-o=jsonpath={.status.phase}")
+    found = kubectl(
+        "get", "persistentvolume", f"{CLAIM}-{namespace}", "--ignore-not-found", "-o=jsonpath={.status.phase}"
+    )
     return found in ("Released", "Failed")
