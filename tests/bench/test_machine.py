@@ -32,7 +32,7 @@ def test_a_tree_has_its_grandchildren_and_their_memory() -> None:
 def test_time_of_children_that_ended_is_counted() -> None:
     before = machine.cpu_seconds(os.getpid())
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.2: pass"], check=True)
-    assert machine.cpu_seconds(os.getpid()) - before >= 0.2
+    assert machine.cpu_seconds(os.getpid()) - before >= 0.18  # two ticks less: they are cut off, not rounded
 
 
 def test_a_core_that_is_not_there_is_an_error() -> None:

@@ -26,7 +26,7 @@ def chat(**extra: object) -> dict[str, object]:
 
 
 async def post(engine: EngineDouble, body: object, path: str = "/v1/chat/completions") -> httpx.Response:
-    async with httpx.AsyncClient(base_url=engine.url, timeout=5) as client:
+    async with httpx.AsyncClient(base_url=engine.url, timeout=10) as client:
         return await client.post(path, json=body)
 
 
@@ -135,9 +135,10 @@ async def test_an_ordered_fault_hits_one_request_and_no_more(
     engine: EngineDouble, wrong: Wrong, error: type[Exception]
 ) -> None:
     engine.order(Fault(wrong))
-    async with httpx.AsyncClient(base_url=engine.url, timeout=0.3) as client:
+    patience = 0.5 if error is httpx.ReadTimeout else 10
+    async with httpx.AsyncClient(base_url=engine.url, timeout=10) as client:
         with pytest.raises(error):
-            await client.post("/v1/chat/completions", json=chat(max_tokens=5, stream=True))
+            await client.post("/v1/chat/completions", json=chat(max_tokens=5, stream=True), timeout=patience)
         assert (await client.post("/v1/chat/completions", json=chat(max_tokens=5))).status_code == 200
     await engine.until(lambda: engine.running == 0)
     assert engine.kv_blocks_used == 0
