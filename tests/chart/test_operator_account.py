@@ -20,6 +20,7 @@ from chart.programs import CHART, NAMESPACE, Object, Program, sets
 from cluster import tools
 from cluster.apiserver import ControlPlane
 from cluster.ports import free_ports
+from tidepool_api import contract
 
 pytestmark = pytest.mark.apiserver
 
@@ -51,7 +52,7 @@ class Cluster:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def wait(self, what: str, question: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             if answer := question():
                 return answer
@@ -72,6 +73,8 @@ def cluster(
         kubectl = Program(tools.tool_path("kubectl"), (f"--kubeconfig={plane.kubeconfig}",))
         for name in (NAMESPACE, TEAM):
             kubectl("create", "namespace", name)
+        # What the operator makes must pass the strictest standard.
+        kubectl("label", "namespace", TEAM, "pod-security.kubernetes.io/enforce=restricted")
         there = Program(helm.path, (*helm.flags, f"--kubeconfig={plane.kubeconfig}", f"--namespace={NAMESPACE}"))
         there("install", "demo", str(CHART), *sets({"watchNamespaces": request.param, "operator.replicas": 0}))
         with _operator(kubectl, plane, folder, request.param) as cluster:
@@ -141,6 +144,13 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
     workflow = cluster.wait("conditions of the workflow", lambda: cluster.conditions("aw", "-n", TEAM, "digest"))
     assert workflow["Accepted"] == "True"
     cluster.wait("events", lambda: cluster.get("events.events.k8s.io", "-n", TEAM)["items"])
+
+    # What the chart's PodMonitor selects by.
+    (deployment,) = deployments(2)
+    template = deployment["spec"]["template"]
+    (router,) = [one for one in template["spec"]["initContainers"] if one["name"] == contract.ROUTER_CONTAINER]
+    assert "metrics" in [port["name"] for port in router["ports"]]
+    assert template["metadata"]["labels"][contract.POOL_LABEL] == "small"
 
     # Fewer: a pod is marked first, and the Deployment's scale is written.
     cluster.wait("two pods", lambda: len(cluster.get("pods", "-n", TEAM)["items"]) == 2)
