@@ -169,7 +169,7 @@ async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, w
         if not fleet.apply(document.fleet):
             _log.warning("the fleet file is older than the fleet in force and was not applied")
 
-    file = FleetFile(path, apply)
+    file = FleetFile(path, apply, may_be_empty=wait)
     if not wait or await asyncio.to_thread(path.exists):
         await file.load()
     services.spawn(file.run())

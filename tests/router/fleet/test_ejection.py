@@ -61,6 +61,17 @@ def test_the_way_back_is_one_request_then_twice_as_many() -> None:
     assert ejection.allows(5.0, in_flight=10_000)
 
 
+def test_a_pod_that_came_all_the_way_back_has_a_clean_record() -> None:
+    ejection = Ejection()
+    for now in (0.0, 1.0, 3.0):
+        ejection.failed("connect", now)
+    while ejection.on_trial:
+        ejection.succeeded(10.0)
+    ejection.failed("connect", 20.0)
+
+    assert ejection.until == 21.0
+
+
 def test_one_failure_on_the_way_back_ejects_again_and_longer() -> None:
     ejection = Ejection()
     ejection.failed("connect", 0.0)

@@ -80,6 +80,18 @@ def test_a_dispatch_that_never_arrived_is_forgotten_after_a_second() -> None:
     assert fusion.tokens == 0
 
 
+def test_a_request_that_failed_to_connect_leaves_nothing_in_any_later_report() -> None:
+    """The pod's counters never show it; dispatch and ending must not be forgotten at different times."""
+    fusion = LoadFusion()
+    fusion.heard(report(1), 0.0)
+    failed = fusion.dispatched(300, 0.1)
+    fusion.ended(failed, 300, 0.6)
+
+    for seq, now in enumerate((0.7, 1.2, 1.7), start=2):
+        fusion.heard(report(seq, tokens=1000, running=1), now)
+        assert state(fusion) == (1000, 1)
+
+
 def test_reports_out_of_order_are_dropped() -> None:
     fusion = LoadFusion()
     fusion.heard(report(5, tokens=10, running=1), 0.0)
