@@ -123,12 +123,13 @@ class Pod:
     def opened(self, entry: Entry, now: float) -> None:
         """LedgerListener."""
 
-    def started(self, entry: Entry, now: float) -> None:
+    def started(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """LedgerListener: a pod on its way back from ejection is trusted more with each answer that begins well.
 
-        The end of the answer would be too late: a stream may take minutes.
+        The end of the answer would be too late: a stream may take minutes. An answer of 5xx has been told to
+        `failed` before its first byte, which ejected the pod again.
         """
-        if self.ejection.on_trial and not entry.failed:
+        if self.ejection.on_trial:
             self.ejection.succeeded(now)
             self._recovered()
 

@@ -41,7 +41,6 @@ class Reservation:
 
     def failed(self, kind: FailureKind) -> None:
         """The request failed before its answer; an answer of 4xx is none. `close` is owed all the same."""
-        self.entry.failed = True
         self._pool.pod_failed(self._pod, kind)
 
     def heard(self, load_header: str) -> None:
@@ -54,5 +53,5 @@ class Reservation:
         """The request is over; True the first time."""
         if not self._pod.release(self.entry, self._dispatch, outcome, now):
             return False
-        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK and not self.entry.failed, now=now)
+        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK, now=now)
         return True

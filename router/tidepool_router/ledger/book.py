@@ -44,7 +44,6 @@ class Entry:
         "counted_by_engine",
         "estimate",
         "expected_tokens",
-        "failed",
         "first_token_at",
         "open",
         "opened_at",
@@ -64,7 +63,6 @@ class Entry:
         self.expected_tokens = estimate.output_tokens
         self.counted_by_engine = False  # usage has come: the figures are no estimates any more
         self.code = 0  # HTTP status, for metrics; the data path sets it when it knows
-        self.failed = False  # its answer is an error, so that its first byte says nothing good of the pod
         self.open = True
 
     @property

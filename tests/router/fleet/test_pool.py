@@ -168,12 +168,21 @@ def test_an_ejected_pod_comes_back_by_the_first_good_byte(clock: Any) -> None:
 def test_the_first_byte_of_an_error_is_no_success(clock: Any) -> None:
     pool = make_pool(clock, 2)
     pod = first(pool)
-    for _ in range(5):
-        reservation = must_pick(pool, exclude=tuple(key for key in pool.pods if key != pod.key))
+    others = tuple(key for key in pool.pods if key != pod.key)
+
+    def bad_answer() -> None:
+        reservation = must_pick(pool, exclude=others)
         reservation.failed("http_5xx")
         reservation.entry.first_token(clock())
         reservation.close(Outcome.ERROR, clock())
 
+    for _ in range(5):
+        bad_answer()
+    assert pod.state(clock()) is PodState.EJECTED
+
+    clock.pass_(1.1)
+    bad_answer()  # on its way back
+    clock.pass_(1.1)
     assert pod.state(clock()) is PodState.EJECTED
 
 
