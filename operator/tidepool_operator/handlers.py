@@ -47,6 +47,7 @@ SELECTORS: Final[Mapping[Kind, str]] = {
 # Kind, object, and whether it is gone; called in kopf's thread.
 Tell = Callable[[Kind, Object, bool], None]
 _STOP_SECONDS: Final = 10.0
+_CLOSING_SECONDS: Final = 0.25
 
 
 def registry(tell: Tell) -> kopf.OperatorRegistry:
@@ -118,7 +119,10 @@ class Watches:
         self._thread.shutdown(wait=False)
 
     def _run(self, made: kopf.OperatorRegistry) -> None:
-        kopf.run(
+        asyncio.run(self._serve(made))
+
+    async def _serve(self, made: kopf.OperatorRegistry) -> None:
+        await kopf.operator(
             registry=made,
             settings=settings(),
             standalone=True,
@@ -126,6 +130,8 @@ class Watches:
             namespaces=self._namespaces,
             stop_flag=self._stop,
         )
+        # Transports of TLS close a few turns of the loop after their session, and kopf does not wait for them.
+        await asyncio.sleep(_CLOSING_SECONDS)
 
     def _take(self, kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - called by position, across threads
         if gone:

@@ -82,7 +82,9 @@ class WorkQueue(Generic[K]):
         self._failures.clear()
 
     def __len__(self) -> int:
-        return len(self._due) + len(self._active)
+        """Keys that are due by now, or worked on."""
+        now = asyncio.get_running_loop().time()
+        return sum(time <= now for time in self._due.values()) + len(self._active)
 
     def oldest_seconds(self) -> float:
         """For how long the most overdue key has waited or been worked on; 0 when nothing is late."""
