@@ -45,10 +45,14 @@ class Work:
     rate_per_second: int | None = None
 
 
-def works(rate_per_second: int) -> tuple[Work, ...]:
-    """All works, in the order in which a candidate meets them."""
+def works(rate_per_second: int, low_rate_per_second: int) -> tuple[Work, ...]:
+    """All works, in the order in which a candidate meets them.
+
+    Two rates, because a proxy that wakes for each single request pays more for it than one that finds several.
+    """
     return (
         Work("rate", body(), 0, rate_per_second=rate_per_second),
+        Work("low-rate", body(), 0, rate_per_second=low_rate_per_second),
         Work("peak", body(), 32),
         Work("paced", body(stream=True, paced=True), 64, events=STREAM_EVENTS),
         Work("stream", body(stream=True), 32, events=STREAM_EVENTS),

@@ -1,6 +1,6 @@
 """Tables from the results: pure, so that a page can be written again from the JSON of any run."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -51,11 +51,10 @@ _COMMON = (
     Column("RSS MiB", _plain("resident_bytes", 2**-20), 0),
 )
 _EVENTS = 258  # of one stream: the role, 256 tokens, [DONE]
+_AT_RATE = (Column("CPU us a request", _cpu("requests", 1e6)), *_COMMON)
 TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
-    "rate": (
-        "Fixed rate: 1 kB prompt, short answer, open loop",
-        (Column("CPU us a request", _cpu("requests", 1e6)), *_COMMON),
-    ),
+    "rate": ("Fixed rate: 1 kB prompt, short answer, open loop", _AT_RATE),
+    "low-rate": ("Low rate: the same requests, fewer of them", _AT_RATE),
     "peak": (
         "Peak: 1 kB prompt, short answer, 32 connections as fast as they are answered",
         (Column("requests/s", _peak("requests"), 0), Column("CPU us a request", _cpu("requests", 1e6)), *_COMMON),
@@ -75,17 +74,17 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
 }
 
 
-def failures(runs: Sequence[Run], rate_per_second: float) -> list[str]:
-    """What makes the results worthless: a wrong answer, or a rate that was not the one that was offered."""
+def failures(runs: Sequence[Run], rates: Mapping[str, float]) -> list[str]:
+    """What makes the results worthless: a wrong answer, or a rate (by work) that was not the one offered."""
     wrong = [
         f"{run['candidate']}, {run['work']}: {run['errors']} of {run['requests']} answers were wrong"
         for run in runs
         if run["errors"] or not run["requests"]
     ]
     late = [
-        f"{run['candidate']}, rate: {run['requests'] / run['seconds']:.0f}/s of {rate_per_second}/s were answered"
+        f"{run['candidate']}, {run['work']}: {run['requests'] / run['seconds']:.0f}/s of {rate}/s were answered"
         for run in runs
-        if run["work"] == "rate" and run["requests"] / run["seconds"] < KEPT_RATE * rate_per_second
+        if (rate := rates.get(run["work"])) and run["requests"] / run["seconds"] < KEPT_RATE * rate
     ]
     return wrong + late
 
@@ -100,18 +99,18 @@ def disturbed(runs: Iterable[Run]) -> list[str]:
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """The product beside the peer at the fixed rate, which is what is promised."""
-    column = TABLES["rate"][1][0]
-    middle = {name: _middle(runs, "rate", name, column) for name in _names(runs)}
-    peer = middle.get(PEER)
-    if peer is None:
-        return []
-    return [
-        f"{name}: {own:.1f} us of CPU a request, {own / peer:.2f} of {PEER}'s {peer:.1f} us"
-        f" ({'no higher' if own <= peer else 'HIGHER'})"
-        for name, own in middle.items()
-        if own is not None and name != PEER
-    ]
+    """The product beside the peer at the fixed rates; the first one is what is promised."""
+    return [line for work in ("rate", "low-rate") for line in _verdicts(runs, work)]
+
+
+def _verdicts(runs: Sequence[Run], work: str) -> Iterator[str]:
+    middle = {name: _middle(runs, work, name, _AT_RATE[0]) for name in _names(runs)}
+    peer = middle.pop(PEER, None)
+    for name, own in middle.items():
+        if own is not None and peer is not None:
+            judged = "no higher" if own <= peer else "HIGHER"
+            shown = f"{own:.1f} us of CPU a request, {own / peer:.2f} of {PEER}'s {peer:.1f} us ({judged})"
+            yield f"{name}, {work}: {shown}"
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -122,7 +121,7 @@ def markdown(results: dict[str, Any]) -> str:
         present = [name for name in labels if any(r["candidate"] == name and r["work"] == work for r in runs)]
         if not present:
             continue
-        suffix = f" at {results['rate_per_second']}/s" if work == "rate" else ""
+        suffix = f" at {results['rates'][work]}/s" if work in results["rates"] else ""
         rows = [
             [labels[name], *(_cell(_values(runs, work, name, c), c.digits) for c in columns)] for name in present
         ]
@@ -133,7 +132,7 @@ def markdown(results: dict[str, Any]) -> str:
 def page(results: dict[str, Any]) -> str:
     """docs/benchmarks.md."""
     facts, versions = results["machine"], results["versions"]
-    wrong = failures(results["runs"], results["rate_per_second"])
+    wrong = failures(results["runs"], results["rates"])
     found = "".join(f"- {line}\n" for line in wrong or verdicts(results["runs"]))
     marks = "".join(f"- {line}\n" for line in disturbed(results["runs"])) or "- none\n"
     return (

@@ -16,7 +16,7 @@ def run(candidate: str = "gateway", work: str = "rate", **changes: Any) -> dict[
 def results(*runs: dict[str, Any]) -> dict[str, Any]:
     labels = {name: name for name in dict.fromkeys(one["candidate"] for one in runs)}
     machine = {"cpu": "some", "cores": 2, "kernel": "6", "python": "3.11"}
-    head = {"rate_per_second": 3000, "rounds": 1, "started": "now", "versions": {"a": "1"}, "machine": machine}
+    head = {"rates": {"rate": 3000}, "rounds": 1, "started": "now", "versions": {"a": "1"}, "machine": machine}
     return head | {"labels": labels, "runs": list(runs)}
 
 
@@ -42,8 +42,8 @@ def test_a_peak_is_shown_only_where_the_proxys_core_was_full() -> None:
     ],
 )
 def test_worthless_runs_are_named(changes: dict[str, Any], reason: str) -> None:
-    assert report.failures([run()], 3000) == []
-    assert report.failures([run(), run(**changes)], 3000), reason
+    assert report.failures([run()], {"rate": 3000}) == []
+    assert report.failures([run(), run(**changes)], {"rate": 3000}), reason
 
 
 def test_the_verdict_holds_the_median_against_the_peers() -> None:
@@ -53,6 +53,14 @@ def test_the_verdict_holds_the_median_against_the_peers() -> None:
     assert "HIGHER" in gateway
     assert "0.80 of" in sidecar
     assert "no higher" in sidecar
+
+
+def test_each_rate_has_a_verdict_of_its_own() -> None:
+    runs = [
+        run(name, work, cpu_seconds=0.3) for work in ("low-rate", "rate") for name in ("vllm-router", "gateway")
+    ]
+    assert [line.partition(":")[0] for line in report.verdicts(runs)] == ["gateway, rate", "gateway, low-rate"]
+    assert report.verdicts(runs[1:2]) == [], "nothing to compare with"
 
 
 def test_the_page_tells_of_disturbed_runs() -> None:
