@@ -1,7 +1,6 @@
-"""A real Prometheus for tests, and pages for it to scrape. The program comes from Debian's package."""
+"""A real Prometheus for tests, the one that the cluster runs, and pages for it to scrape."""
 
 import json
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -18,11 +17,17 @@ import yaml
 
 from cluster.debian import unpacked
 from cluster.ports import free_ports
+from cluster.tools import tool_path
 
 
-def program(name: str) -> str:
-    """Path of `prometheus` or `promtool`: the machine's, or Debian's package unpacked into the project's cache."""
-    return shutil.which(name) or str(unpacked("prometheus") / "usr/bin" / name)
+def older(name: str) -> str:
+    """Path of `prometheus` or `promtool` as Debian 12 has them: the oldest that the rules must hold for."""
+    return str(unpacked("prometheus") / "usr/bin" / name)
+
+
+def newer(name: str) -> str:
+    """Path of `prometheus` or `promtool` as the project builds them."""
+    return str(tool_path(name))
 
 
 class Pages:
@@ -80,7 +85,7 @@ class Prometheus:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    program("prometheus"),
+                    newer("prometheus"),
                     f"--config.file={config}",
                     f"--storage.tsdb.path={self.folder / 'data'}",
                     f"--web.listen-address=127.0.0.1:{self.port}",
@@ -104,7 +109,7 @@ class Prometheus:
         except (urllib.error.URLError, ConnectionError):
             return []
 
-    def until(self, expression: str, results: int, timeout_seconds: float = 30.0) -> None:
+    def until(self, expression: str, results: int, timeout_seconds: float = 120.0) -> None:
         """Wait until a query gives so many results."""
         deadline = time.monotonic() + timeout_seconds
         while len(found := self.query(expression)) != results:

@@ -211,6 +211,12 @@ def test_to_zero(reading: PoolReading, idle_seconds: float, replicas: int, why: 
     assert decision.replicas == replicas, why
 
 
+def test_an_idle_pool_keeps_its_minimum() -> None:
+    decision, _ = decide(NOW, pool(pod()), SPEC, 1, settled(1, NOW, idle_since=NOW - 7200))
+
+    assert (decision.replicas, decision.reason) == (1, "WithinTargets")
+
+
 @pytest.mark.parametrize(
     ("demand", "replicas", "reason", "why"),
     [

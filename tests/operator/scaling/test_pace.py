@@ -194,6 +194,29 @@ def test_a_window_on_growth_takes_the_lowest_of_it() -> None:
     assert seen[-1] == 3
 
 
+def test_a_window_on_growth_begins_with_the_operator() -> None:
+    spec = paced(scale_up=Behavior(60.0, (RatePolicy(15.0, percent=100.0),)))
+    hot = pool(pod(kv=0.95))
+
+    first, memory = decide(NOW, hot, spec, 1, Memory())
+    later, _ = decide(NOW + 60, hot, spec, 1, memory)
+
+    assert (first.reason, later.reason) == ("Stabilizing", "ScaleUp")
+
+
+def test_a_pool_that_runs_more_at_once_than_it_seemed_able_to_is_believed() -> None:
+    remembered = settled(2, NOW, saturated_running=4.0, saturated_at=NOW - 60)
+    more = pool(pod("a", running=8), pod("b", running=8))
+    less = pool(pod("a", running=3), pod("b", running=3))
+
+    before, _ = decide(NOW, less, ScalingSpec(1, 8), 2, remembered)
+    _, memory = decide(NOW, more, ScalingSpec(1, 8), 2, remembered)
+    memory = dataclasses.replace(memory, wanted_high=())
+    after, _ = decide(NOW + 5, less, ScalingSpec(1, 8), 2, memory)
+
+    assert (before.replicas, after.replicas) == (2, 1)
+
+
 def test_idle_pools_go_to_zero_and_the_first_request_brings_one_back() -> None:
     pool = Pool(ScalingSpec(0, 8, idle_after_seconds=120.0), demand=3.0)
     pool.run(60)
