@@ -1,7 +1,7 @@
 """`python -m tidepool_api.manifests [ROOT]`: write what is generated from the models.
 
-The CRDs (crds/manifests, and the chart's copy that `helm uninstall` keeps), the resources' reference pages, and the
-recording rules of the chart.
+The CRDs (crds/manifests, and the chart's copy that `helm uninstall` keeps), the resources' reference pages, and
+the recording rules of the chart.
 """
 
 import sys

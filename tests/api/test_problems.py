@@ -81,6 +81,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "-tp=2",
         "-t=2",
         "--tensor-parallel-size=2\n",
+        "--tensor-parallel-size=2\n--seed=1",
         "--max-m=1",
         "--max_model_len=1",
         "--ssl-keyfile=/k",
