@@ -123,8 +123,8 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("delete", "endpointslices.discovery.k8s.io", "-n", "team-a"),
         ("create", "events.events.k8s.io", "-n", "team-a"),
         ("patch", "deployments.apps", "--subresource=scale", "-n", "team-a"),
-        ("patch", "leases.coordination.k8s.io", "-n", NAMESPACE),
-        ("patch", "configmaps", "-n", NAMESPACE),
+        ("patch", "leases.coordination.k8s.io/tidepool-operator", "-n", NAMESPACE),
+        ("patch", "configmaps/tidepool-fleet", "-n", NAMESPACE),
     ):
         assert _can(kubectl, *question), question
     for question in (
@@ -138,6 +138,8 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("create", "modelpools.tidepool.dev", "-n", "team-a"),
         ("delete", "modelpools.tidepool.dev", "-n", "team-a"),
         ("patch", "leases.coordination.k8s.io", "-n", "team-a"),
+        ("delete", "services", "-n", "team-a"),
+        ("patch", "leases.coordination.k8s.io/other", "-n", NAMESPACE),
         ("patch", "modelpools.tidepool.dev", "-n", "team-a"),
     ):
         assert not _can(kubectl, *question), question
