@@ -65,7 +65,7 @@ class ControlPlane:
         for attempts_left in (2, 1, 0):
             try:
                 self._start_once(programs)
-                return self
+                break
             except ControlPlaneError:
                 self.stop()
                 # A port may have been taken between the search and the start.
@@ -74,7 +74,7 @@ class ControlPlane:
             except BaseException:
                 self.stop()
                 raise
-        raise AssertionError("unreachable")
+        return self
 
     def stop(self) -> None:
         """End the processes that were started here and remove their folder."""
@@ -131,15 +131,18 @@ class ControlPlane:
 
     def _wait_ready(self, url: str, authority: Path) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
-        while True:
+        while (refusal := self._refusal(url, authority)) is not None:
             self._raise_if_ended()
-            try:
-                call(url, self.token, authority)
-                return
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise TimedOut(f"{url} not ready after {_READY_TIMEOUT_SECONDS:.0f} s: {error}") from error
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{url} not ready after {_READY_TIMEOUT_SECONDS:.0f} s: {refusal}") from refusal
             time.sleep(0.05)
+
+    def _refusal(self, url: str, authority: Path) -> OSError | None:
+        try:
+            call(url, self.token, authority)
+        except OSError as error:
+            return error
+        return None
 
     def _raise_if_ended(self) -> None:
         for child in self._children:

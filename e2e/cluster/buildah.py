@@ -56,7 +56,7 @@ def has_image(name: str) -> bool:
 
 
 def export(name: str, archive: Path) -> None:
-    """Write an image as an archive of plain layers, which is quick to write and to import; it appears whole or not at all."""
+    """Write an image as an archive of plain layers, quick to write and to import; whole or not at all."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     partial = archive.with_name(f"{archive.name}.partial.{os.getpid()}")
     try:

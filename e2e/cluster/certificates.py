@@ -48,8 +48,8 @@ class Certificates:
 
 def subject_alternative_names(addresses: Sequence[str]) -> str:
     """The names by which an API server is called, in openssl's notation."""
-    names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-    names += ("kubernetes.default.svc.cluster.local",)
+    service = "kubernetes.default.svc"
+    names = ("localhost", "kubernetes", "kubernetes.default", service, f"{service}.cluster.local")
     return ",".join([*(f"DNS:{name}" for name in names), *(f"IP:{address}" for address in addresses)])
 
 

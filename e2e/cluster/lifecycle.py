@@ -11,7 +11,7 @@ from cluster.configs import TOOLS_ROOT
 from cluster.console import capture, say, step, wait_until
 from cluster.errors import ClusterError, TimedOut
 from cluster.kubernetes import Kubectl, node_is_ready
-from cluster.layout import NODES, PLANE, Layout, choose_octet, route_destinations
+from cluster.layout import NODES, PLANE, UPLINK, Layout, choose_octet, route_destinations
 from cluster.locks import exclusive
 from cluster.machine import Machine, strays
 from cluster.paths import cache_dir, cluster_name, state_dir
@@ -48,7 +48,12 @@ class Status:
     @property
     def healthy(self) -> bool:
         """All of it runs."""
-        return self.api_ready and len(self.nodes_ready) == len(NODES) and self.prometheus and None not in self.programs.values()
+        return (
+            self.api_ready
+            and len(self.nodes_ready) == len(NODES)
+            and self.prometheus
+            and None not in self.programs.values()
+        )
 
 
 def lock_path() -> Path:
@@ -200,7 +205,7 @@ def _wait_uplink_gone() -> None:
         time.sleep(0.05)
     links.remove_uplink()
     if links.uplink_exists():
-        raise TimedOut(f"the link {links.UPLINK} cannot be removed: try `ip link delete {links.UPLINK}`")
+        raise TimedOut(f"the link {UPLINK} cannot be removed: try `ip link delete {UPLINK}`")
 
 
 def status() -> Status:
@@ -230,9 +235,7 @@ def _ready_nodes(kubeconfig: Path) -> tuple[str, ...]:
     return tuple(one["metadata"]["name"] for one in found if node_is_ready(one))
 
 
-def _running(
-    blueprint: Blueprint | None, plane_machine: Machine, nodes: list[Machine]
-) -> dict[str, int | None]:
+def _running(blueprint: Blueprint | None, plane_machine: Machine, nodes: list[Machine]) -> dict[str, int | None]:
     if blueprint is None:
         return {}
     folder = Path(blueprint.programs)

@@ -148,7 +148,7 @@ def _base_environment() -> dict[str, str]:
 
 
 def programs(init: Identity) -> list[tuple[Identity, list[str]]]:
-    """All processes in the pid namespace that `init` leads (not those of a machine inside it), with their command lines."""
+    """All processes in the pid namespace that `init` leads, with their command lines."""
     namespace = _pid_namespace(init.pid)
     found = []
     for entry in Path("/proc").iterdir():
@@ -162,7 +162,7 @@ def programs(init: Identity) -> list[tuple[Identity, list[str]]]:
 
 def _pid_namespace(pid: int) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
     except OSError:
         return ""
 

@@ -5,6 +5,7 @@ is therefore recorded with the tick at which it started and the boot it belongs
 to, and nothing is ever signalled whose record does not match.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -105,10 +106,8 @@ def spawn(
 def send(identity: Identity, number: signal.Signals) -> None:
     """Signal this very process, or nobody."""
     if is_alive(identity):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(identity.pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def end(identities: Sequence[Identity], *, grace_seconds: float = 5.0, timeout_seconds: float = 20.0) -> None:
@@ -139,10 +138,8 @@ def _gone(identities: Sequence[Identity], timeout_seconds: float) -> bool:
 
 def _reap_children(identities: Sequence[Identity]) -> None:
     for identity in identities:
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(identity.pid, os.WNOHANG)
-        except ChildProcessError:
-            pass
 
 
 def marked(value: str) -> list[Identity]:

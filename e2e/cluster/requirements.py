@@ -82,7 +82,8 @@ def _disk() -> str | None:
 def _memory() -> str | None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if total < _MEMORY_BYTES:
-        return f"it has {total / 2**30:.0f} GiB of memory; two engines and the cluster need {_MEMORY_BYTES / 2**30:.0f}"
+        needed = f"two engines and the cluster need {_MEMORY_BYTES / 2**30:.0f}"
+        return f"it has {total / 2**30:.0f} GiB of memory; {needed}"
     return None
 
 

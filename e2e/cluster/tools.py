@@ -1,4 +1,4 @@
-"""The programs of the cluster, built from the Go modules in tools/ into the user's cache.
+"""The programs of the cluster, built from the Go modules in go/ into the user's cache.
 
 The cache folder's name is a hash of all that decides the result, so a second
 clone finds what the first one built, and a changed version never meets an old
@@ -19,7 +19,7 @@ from cluster.locks import exclusive
 from cluster.paths import cache_dir
 
 # Apart, because they need different versions of the same libraries.
-KUBERNETES = Path(__file__).resolve().parent / "tools"
+KUBERNETES = Path(__file__).resolve().parent / "go"
 CONTAINERD = KUBERNETES / "containerd"
 PROMETHEUS = KUBERNETES / "prometheus"
 

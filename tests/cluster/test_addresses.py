@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from cluster.layout import NODES, PLANE, Layout, choose_octet, route_destinations
 
 LAYOUT = Layout(Path("/state"), 211)

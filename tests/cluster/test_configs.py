@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cluster import buildah, certificates, configs, control, gpus, images, rootfs, volumes
 from cluster.layout import NODES, Layout
 
@@ -100,7 +101,9 @@ def test_the_base_comes_from_the_machines_own_source(targets: str, mirror: str, 
 
 
 def test_pips_settings_reach_the_build_without_paths_of_this_machine() -> None:
-    listing = "global.index-url='https://packages.example/simple'\n:env:.find-links='/opt/wheels'\n:env:.timeout='9'\n"
+    listing = (
+        "global.index-url='https://packages.example/simple'\n:env:.find-links='/opt/wheels'\n:env:.timeout='9'\n"
+    )
     lines = buildah.pip_conf(listing).splitlines()
     assert lines[0] == "[global]"
     assert "index-url = https://packages.example/simple" in lines

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from cluster import processes
 
 WAIT = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from cluster import tools
 from cluster.errors import ToolsError
 
@@ -67,7 +68,9 @@ def test_a_comment_does_not_make_everybody_build_again() -> None:
 
 
 def test_kubernetes_reports_its_release_or_clients_complain() -> None:
-    flags = tools.ldflags(_tool(stamps=("v.gitVersion={version}", "v.gitMinor={minor}")), tools.module_versions(GO_MOD))
+    flags = tools.ldflags(
+        _tool(stamps=("v.gitVersion={version}", "v.gitMinor={minor}")), tools.module_versions(GO_MOD)
+    )
     assert flags == "-s -w -X v.gitVersion=v1.36.3 -X v.gitMinor=36"
 
 

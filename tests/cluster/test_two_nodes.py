@@ -54,7 +54,9 @@ def _traces() -> dict[str, list[str]]:
         "nftables": lines("nft", "list", "tables"),
         "processes": _processes(),
         "folders": [str(path) for path in _state_parent().glob(f"*{NAME}*")],
-        "logs": lines("find", "/var/log/pods", "/var/log/containers", "/var/lib/kubelet", "/var/lib/cni", "-maxdepth", "1")
+        "logs": lines(
+            "find", "/var/log/pods", "/var/log/containers", "/var/lib/kubelet", "/var/lib/cni", "-maxdepth", "1"
+        )
         if Path("/var/lib/kubelet").exists()
         else [],
     }
@@ -90,7 +92,11 @@ def _kubectl(*arguments: str, stdin: str | None = None) -> str:
     program = str(Path(_cluster("tools", "kubectl").strip()) / "kubectl")
     done = subprocess.run(
         [program, f"--kubeconfig={_status()['kubeconfig']}", *arguments],
-        input=stdin, capture_output=True, text=True, timeout=120, check=False,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
