@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tidepool_operator.app import Operator
 from tidepool_operator.cluster.client import Client
-from tidepool_operator.errors import ConfigurationError
+from tidepool_operator.errors import ConfigurationError, WatchesEnded
 from tidepool_operator.settings import Settings, from_process
 
 
@@ -31,7 +31,7 @@ class JsonLines(logging.Formatter):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the operator until SIGTERM or SIGINT; 2 when it cannot start."""
+    """Run the operator until SIGTERM or SIGINT; 2 when it cannot start, 1 when it must start anew."""
     settings = from_process(sys.argv[1:] if arguments is None else arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as error:
         sys.stderr.write(f"tidepool-operator: {error}\n")
         return 2
+    except WatchesEnded as error:
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - kopf has told the cause
+        return 1
     return 0
 
 

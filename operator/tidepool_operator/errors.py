@@ -2,6 +2,7 @@
 
 OperatorError
 ├── ConfigurationError         the operator's own settings or access are wrong; a person must act
+├── WatchesEnded               kopf is gone, with its kinds or its rights; the process must start anew
 ├── NotLeader                  a write was stopped: this process does not hold the Lease (any more)
 └── ApiError                   the API server did not do what was asked
     ├── NotFound               404
@@ -19,6 +20,10 @@ class OperatorError(Exception):
 
 class ConfigurationError(OperatorError):
     """The operator's own settings or access are wrong."""
+
+
+class WatchesEnded(OperatorError):
+    """kopf ended without being asked to."""
 
 
 class NotLeader(OperatorError):

@@ -5,8 +5,9 @@ nothing to objects. What follows from an event is decided by the reconcile, leve
 """
 
 import asyncio
+import concurrent.futures
+import contextlib
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -28,6 +29,7 @@ from tidepool_operator.cluster.kinds import (
     Object,
 )
 from tidepool_operator.cluster.store import Store, key_of
+from tidepool_operator.errors import WatchesEnded
 
 _OURS: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY},{POOL_LABEL}"
 # Nothing of anybody else crosses the wire or takes memory.
@@ -96,9 +98,10 @@ class Watches:
     def __init__(self, store: Store, namespaces: Sequence[str]) -> None:
         self._store = store
         self._namespaces = list(namespaces)
-        self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kopf")
         self._ended: asyncio.Future[None] | None = None
+        self._begun: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+        self._begun = concurrent.futures.Future()
 
     def start(self) -> asyncio.Future[None]:
         """Begin to watch. The future ends when kopf does, with what ended it."""
@@ -108,30 +111,38 @@ class Watches:
         def tell(kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - kopf's thread has one caller
             loop.call_soon_threadsafe(self._take, kind, item, gone)
 
-        self._ended = loop.run_in_executor(self._thread, self._run, registry(tell))
+        self._ended = loop.run_in_executor(self._thread, asyncio.run, self._serve(registry(tell)))
         return self._ended
 
     async def close(self) -> None:
         """Have kopf end in good order."""
-        self._stop.set()
-        if self._ended is not None:
+        if self._ended is not None and not self._ended.done():
+            loop, stop = await asyncio.wrap_future(self._begun)
+            # It may end by itself at this very moment, and its loop with it.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(stop.set)
             await asyncio.wait([self._ended], timeout=_STOP_SECONDS)
         self._thread.shutdown(wait=False)
 
-    def _run(self, made: kopf.OperatorRegistry) -> None:
-        asyncio.run(self._serve(made))
-
     async def _serve(self, made: kopf.OperatorRegistry) -> None:
-        await kopf.operator(
-            registry=made,
-            settings=settings(),
-            standalone=True,
-            clusterwide=not self._namespaces,
-            namespaces=self._namespaces,
-            stop_flag=self._stop,
-        )
+        # A flag of kopf's own loop: a thread's would be waited for in a thread, which then cannot end with kopf.
+        stop = asyncio.Event()
+        self._begun.set_result((asyncio.get_running_loop(), stop))
+        try:
+            await kopf.operator(
+                registry=made,
+                settings=settings(),
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=self._namespaces,
+                stop_flag=stop,
+            )
+        except Exception as error:
+            raise WatchesEnded(f"The watches ended ({error}); the operator starts anew.") from error
         # Transports of TLS close a few turns of the loop after their session, and kopf does not wait for them.
         await asyncio.sleep(_CLOSING_SECONDS)
+        if not stop.is_set():
+            raise WatchesEnded("The watches ended by themselves; the operator starts anew.")
 
     def _take(self, kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - called by position, across threads
         if gone:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pools.live import Live, eventually
+from pools.live import CRD, Live, eventually
 from tidepool_api.contract import FLEET_CONFIGMAP, FLEET_KEY, POD_DELETION_COST
 from tidepool_api.routing import Fleet
 from tidepool_operator.cluster.kinds import (
@@ -20,6 +20,7 @@ from tidepool_operator.cluster.kinds import (
     SERVICE,
     Object,
 )
+from tidepool_operator.errors import WatchesEnded
 
 pytestmark = pytest.mark.apiserver
 
@@ -316,3 +317,20 @@ async def _take_over(live: Live) -> None:
     async with live.operator("two"):
         await live.create("late")
         await live.reason("Starting", name="late")
+
+
+async def test_when_its_kinds_vanish_the_process_ends_instead_of_living_on_blind(live: Live) -> None:
+    """A dead watch would look like a cluster in which nothing happens. The next test's fixture brings them back."""
+    with pytest.raises(WatchesEnded):
+        await _without_kinds(live)
+
+
+async def _without_kinds(live: Live) -> None:
+    async with live.operator() as operator:
+        for plural in ("modelpools", "agentworkflows"):
+            await live.api.delete(CRD, "", f"{plural}.tidepool.dev")
+
+        async def ended() -> bool:
+            return operator._stop.is_set()
+
+        await eventually(ended, "the operator ends")
