@@ -10,6 +10,9 @@ from chart.programs import CHART, NAMESPACE, RELEASE, Program, Render, Rendered,
 from cluster import tools
 from cluster.apiserver import ControlPlane
 
+# libyaml's, which is ten times as fast: the CRDs are long.
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Program:
@@ -22,10 +25,13 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Program:
 @pytest.fixture(scope="session")
 def render(helm: Program) -> Render:
     """`render({"gateway.replicas": 3})`: the chart with these values, by their dotted names."""
+    texts: dict[tuple[str, ...], str] = {}
 
     def rendered(values: dict[str, Any] | None = None, *, release: str = RELEASE) -> Rendered:
-        text = helm("template", release, str(CHART), "-n", NAMESPACE, *sets(values or {}))
-        return Rendered(tuple(item for item in yaml.safe_load_all(text) if item))
+        key = (release, *sets(values or {}))
+        if key not in texts:
+            texts[key] = helm("template", release, str(CHART), "-n", NAMESPACE, *key[1:])
+        return Rendered(tuple(item for item in yaml.load_all(texts[key], _Loader) if item))
 
     return rendered
 
