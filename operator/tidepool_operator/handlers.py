@@ -136,6 +136,8 @@ class Watches:
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
                 stop_flag=stop,
+                # Else kopf asks for the user's name, which a container's user need not have.
+                identity=FIELD_MANAGER,  # type: ignore[arg-type]
             )
         except Exception as error:
             raise WatchesEnded(f"The watches ended ({error}); the operator starts anew.") from error

@@ -320,7 +320,7 @@ async def _take_over(live: Live) -> None:
 
 
 async def test_when_its_kinds_vanish_the_process_ends_instead_of_living_on_blind(live: Live) -> None:
-    """A dead watch would look like a cluster in which nothing happens. The next test's fixture brings them back."""
+    """A dead watch looks like a cluster in which nothing happens. The next fixture brings the kinds back."""
     with pytest.raises(WatchesEnded):
         await _without_kinds(live)
 
