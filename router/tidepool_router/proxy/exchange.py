@@ -37,6 +37,31 @@ _STATUS_LINES: Final = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, r
 class Exchange(ABC):
     """What both roles share. A subclass finds the pod, opens the books and closes them."""
 
+    __slots__ = (
+        "_api",
+        "_body_bytes",
+        "_body_gone",
+        "_choices",
+        "_chunked",
+        "_client",
+        "_deadline",
+        "_done",
+        "_drop_usage",
+        "_entry",
+        "_head_sent",
+        "_limits",
+        "_observer",
+        "_replaying",
+        "_request",
+        "_request_id",
+        "_services",
+        "_started_at",
+        "_tail",
+        "_task",
+        "_upstream",
+    )
+
+    mark = b""  # a header line that is added to the request
     holds_drain = True
     first_byte_seconds: float | None = None  # None: the limit for inference
 
@@ -67,10 +92,6 @@ class Exchange(ABC):
         services.bodies_bytes += self._body_bytes
 
     # For subclasses.
-
-    @abstractmethod
-    def _head_lines(self) -> list[bytes]:
-        """Header lines that are added to the request for the upstream."""
 
     @abstractmethod
     def _answer_lines(self, answer: AnswerReader) -> bytes:
@@ -113,20 +134,17 @@ class Exchange(ABC):
         request = self._request
         self._upstream = upstream
         body = request.body
-        head = [
-            request.method,
-            b" ",
-            request.target if request.target[:1] == b"/" else b"/" + request.target.split(b"/", 3)[-1],
-            b" HTTP/1.1\r\n",
-            *request.lines,
-            *self._head_lines(),
-        ]
+        target = request.target
+        if target[:1] != b"/":  # as a client writes to a proxy
+            target = b"/" + target.split(b"/", 3)[-1]
+        lines = b"".join(request.lines)
         if b"x-request-id" not in request.special:
-            head += (b"x-request-id: ", self._request_id, b"\r\n")
-        if body or request.method == b"POST":
-            head.append(b"content-length: %d\r\n" % len(body))
-        head.append(b"\r\n")
-        upstream.send(self, b"".join(head), body, no_answer_body=request.method == b"HEAD")
+            lines = b"%bx-request-id: %b\r\n" % (lines, self._request_id)
+        method = request.method
+        if body or method == b"POST":
+            lines = b"%bcontent-length: %d\r\n" % (lines, len(body))
+        head = b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, target, lines, self.mark)
+        upstream.send(self, head, body, no_answer_body=method == b"HEAD")
         self._keep_for_replay()
         self._deadline = monotonic() + (self.first_byte_seconds or self._limits.first_byte_seconds)
         if self._client.writing_paused:
@@ -213,9 +231,9 @@ class Exchange(ABC):
             return False
         if stream and b"content-encoding" not in special:
             self._observer = SseObserver(self._api, self._choices, drop_usage=self._drop_usage)
-        out += (_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d\r\n" % answer.status, *answer.lines)
-        out.append(self._answer_lines(answer))
-        out += (b"x-request-id: ", self._request_id, b"\r\n")
+        out.append(_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d\r\n" % answer.status)
+        out += answer.lines
+        out += (self._answer_lines(answer), b"x-request-id: ", self._request_id, b"\r\n")
         self._frame(answer, out)
         out.append(b"\r\n")
         self._head_sent = True

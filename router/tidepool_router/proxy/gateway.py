@@ -21,7 +21,6 @@ from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader,
 from tidepool_router.wire.paths import Kind, Route
 from tidepool_router.wire.usage import Usage
 
-_MARK: Final = GATEWAY_MARK + b": 1\r\n"
 _NAMES_IN_MESSAGE: Final = 20
 
 
@@ -106,6 +105,10 @@ class Gateway:
 class GatewayExchange(Exchange):
     """One request at the gateway."""
 
+    __slots__ = ("_facts", "_failed_keys", "_fleet", "_pool", "_queued_seconds", "_reservation")
+
+    mark = GATEWAY_MARK + b": 1\r\n"
+
     def __init__(
         self,
         services: Services,
@@ -121,7 +124,7 @@ class GatewayExchange(Exchange):
         self._fleet = fleet
         self._choices = facts.choices
         self._reservation: Reservation | None = None
-        self._failed_keys: set[str] = set()
+        self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
 
     def start(self) -> None:
@@ -153,9 +156,6 @@ class GatewayExchange(Exchange):
         endpoint = reservation.endpoint
         self._send(self._services.pools.at(endpoint.host, endpoint.port))
 
-    def _head_lines(self) -> list[bytes]:
-        return [_MARK]
-
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         reservation = self._reservation
         special = answer.special
@@ -173,7 +173,7 @@ class GatewayExchange(Exchange):
     def _try_elsewhere(self, error: UpstreamError) -> bool:
         reservation = self._reservation
         if reservation is not None:
-            self._failed_keys.add(reservation.endpoint.key)
+            self._failed_keys += (reservation.endpoint.key,)
             reservation.failed(error.kind)
         if len(self._failed_keys) > self._pool.routing.retries:
             return False

@@ -52,6 +52,21 @@ class Application(Protocol):
 class ServerConnection(asyncio.Protocol):
     """One client."""
 
+    __slots__ = (
+        "_advancing",
+        "_closing",
+        "_exchange",
+        "_held",
+        "_limits",
+        "_reader",
+        "_reading_paused",
+        "_refusal",
+        "_server",
+        "_writing_paused",
+        "deadline",
+        "transport",
+    )
+
     def __init__(self, server: "Server") -> None:
         self._server = server
         self._limits = server.limits
@@ -131,8 +146,7 @@ class ServerConnection(asyncio.Protocol):
         self._exchange = None
         if not keep_alive or self._server.draining:
             self.close()
-            return
-        if not self._advancing:
+        elif not self._advancing:
             self._advance()
 
     def close(self) -> None:

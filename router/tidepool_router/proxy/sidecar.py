@@ -70,6 +70,8 @@ class Sidecar:
 class SidecarExchange(Exchange):
     """One inference request at the sidecar."""
 
+    __slots__ = ("_facts", "_sidecar")
+
     def __init__(
         self,
         sidecar: Sidecar,
@@ -90,9 +92,6 @@ class SidecarExchange(Exchange):
     def start(self) -> None:
         """Send."""
         self._send(self._sidecar.engine)
-
-    def _head_lines(self) -> list[bytes]:
-        return []
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         del answer
@@ -121,6 +120,8 @@ class SidecarExchange(Exchange):
 class Asking(Exchange):
     """A question to the engine that is no inference: its health, its version, its models."""
 
+    __slots__ = ("_shows_models", "_sidecar")
+
     first_byte_seconds = 10.0  # no prefill and no queue stands before the answer
 
     def __init__(
@@ -145,9 +146,6 @@ class Asking(Exchange):
             answer.parts = [body]
             answer.special[b"content-length"] = b"%d" % len(body)
         super().upstream_data(upstream)
-
-    def _head_lines(self) -> list[bytes]:
-        return []
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         del answer

@@ -25,6 +25,8 @@ class AnswerSink(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One connection; it has a sink while a request is under way on it, else it is idle in its pool."""
 
+    __slots__ = ("_paused", "answer", "idle_since", "pool", "sink", "transport", "used")
+
     def __init__(self, pool: "ConnectionPool") -> None:
         self.pool = pool
         self.answer = AnswerReader(pool.limits.max_head_bytes)

@@ -196,10 +196,8 @@ def _cap(fields: _Body) -> int | None:
 
 
 def _prompt_bytes(fields: _Body) -> int:
-    return sum(
-        memoryview(part).nbytes
-        for part in (fields.messages, fields.prompt, fields.input, fields.tools, fields.documents)
-    )
+    parts = (fields.messages, fields.prompt, fields.input, fields.tools, fields.documents)
+    return sum([memoryview(part).nbytes for part in parts if part is not _NOTHING])
 
 
 def _multipart_model(body: bytes) -> str:

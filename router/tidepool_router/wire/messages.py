@@ -98,6 +98,24 @@ class RequestReader:
     `reading_body` say what a timeout would be about.
     """
 
+    __slots__ = (
+        "_body_limit",
+        "_head_limit",
+        "_lines",
+        "_parser",
+        "_parts",
+        "_quiet",
+        "_request",
+        "_size",
+        "_special",
+        "_target",
+        "_upgrading",
+        "reading_body",
+        "reading_head",
+        "ready",
+        "wants_continue",
+    )
+
     def __init__(self, head_limit: int, body_limit: int) -> None:
         self.ready: deque[Request] = deque()
         self.reading_head = False
@@ -139,7 +157,7 @@ class RequestReader:
 
     def on_url(self, url: bytes) -> None:
         """httptools: the request target, in as many pieces as it came."""
-        self._target += url
+        self._target = self._target + url if self._target else url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: one header line, of the head or of a trailer."""
@@ -200,8 +218,9 @@ class RequestReader:
             request.body = parts[0] if len(parts) == 1 else b"".join(parts)
             self._parts = []
             self._size = 0
-        request.keep_alive = self._parser.should_keep_alive()
-        request.http10 = self._parser.get_http_version() == "1.0"
+        parser = self._parser
+        request.keep_alive = parser.should_keep_alive()
+        request.http10 = parser.get_http_version() == "1.0"
         self._request = None
         self._quiet = 0
         self.reading_body = self.wants_continue = False
@@ -249,6 +268,21 @@ class AnswerReader:
     `head_ready`: status, `lines` and `special` hold. `parts` collects body pieces until the caller takes them.
     `complete`: the answer has ended and the connection may be used again when `reusable`.
     """
+
+    __slots__ = (
+        "_head_limit",
+        "_informational",
+        "_parser",
+        "_quiet",
+        "complete",
+        "head_ready",
+        "lines",
+        "no_body",
+        "parts",
+        "reusable",
+        "special",
+        "status",
+    )
 
     def __init__(self, head_limit: int) -> None:
         self._parser = httptools.HttpResponseParser(self)

@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-
 _ABSENT: Final = msgspec.Raw(b"")
 
 
@@ -41,6 +40,7 @@ class _Event(msgspec.Struct):
 
 
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
+_decode_inner: Final = msgspec.json.Decoder(_Inner).decode
 _decode_counts: Final = msgspec.json.Decoder(_Counts).decode
 _USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -62,6 +62,14 @@ def of_event(data: bytes) -> tuple[Usage | None, bool]:
 
 def of_answer(tail: bytes) -> Usage | None:
     """Usage in a whole JSON answer, or in the last part of one; None when it is not there."""
+    try:
+        counts = _decode_inner(tail).usage
+    except msgspec.DecodeError:
+        return _of_last_part(tail)
+    return None if counts is None else _usage(counts)
+
+
+def _of_last_part(tail: bytes) -> Usage | None:
     found = _USAGE_OBJECT.search(tail, max(0, tail.rfind(b'"usage"')))
     if found is None:
         return None
