@@ -90,7 +90,7 @@ def _router(pod: Object) -> str:
     if not status.get("podIP") or status.get("phase") not in ("Pending", "Running"):
         return ""
     for entry in status.get("initContainerStatuses") or []:
-        if entry["name"] == contract.ROUTER_CONTAINER and "running" in (entry.get("state") or {}):
+        if entry["name"] == contract.ROUTER_CONTAINER and entry.get("started"):
             return f"{pod['metadata']['uid']}/{entry.get('containerID', '')}"
     return ""
 

@@ -51,13 +51,12 @@ async def router() -> AsyncIterator[Router]:
 
 
 def pod(name: str = "p", container: str = "c1", *, running: bool = True, address: str = "127.0.0.1") -> Object:
-    state = {"running": {"startedAt": "x"}} if running else {"waiting": {}}
     return {
         "metadata": {"name": name, "uid": f"uid-{name}"},
         "status": {
             "podIP": address,
             "phase": "Running",
-            "initContainerStatuses": [{"name": "router", "containerID": container, "state": state}],
+            "initContainerStatuses": [{"name": "router", "containerID": container, "started": running}],
         },
     }
 
