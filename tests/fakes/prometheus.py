@@ -70,6 +70,7 @@ class Prometheus:
     rules: Mapping[str, Any] | None = None
     interval: str = "200ms"
     port: int = field(default_factory=lambda: free_ports(1)[0])
+    program: str = field(default_factory=lambda: newer("prometheus"))
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -85,7 +86,7 @@ class Prometheus:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    newer("prometheus"),
+                    self.program,
                     f"--config.file={config}",
                     f"--storage.tsdb.path={self.folder / 'data'}",
                     f"--web.listen-address=127.0.0.1:{self.port}",

@@ -9,7 +9,7 @@ from fakes.readings import GONE, Pool, asked, pod, pool, settled
 from tidepool_api.scaling import SelectPolicy
 from tidepool_operator.scaling import behavior
 from tidepool_operator.scaling.decide import decide
-from tidepool_operator.scaling.model import Behavior, Memory, RatePolicy, ScalingSpec
+from tidepool_operator.scaling.model import Behavior, Memory, Missing, RatePolicy, ScalingSpec
 
 NOW = 1_800_000_000.0
 QUICK_DOWN = Behavior(0.0, (RatePolicy(15.0, percent=100.0),))
@@ -65,10 +65,13 @@ def test_a_short_dip_shrinks_nothing() -> None:
         assert set(dip + rest) == {4}
 
 
-def test_a_gap_begins_the_window_anew() -> None:
+@pytest.mark.parametrize(
+    "lost", [{"kv": GONE}, {"kv": GONE, "running": GONE, "waiting": GONE}], ids=["one", "all"]
+)
+def test_a_gap_begins_the_window_anew(lost: dict[str, Missing]) -> None:
     spec = ScalingSpec(1, 8)
     low = pool(pod("a", kv=0.1), pod("b", kv=0.1))
-    blind = pool(pod("a", kv=GONE), pod("b", kv=GONE))
+    blind = pool(pod("a", **lost), pod("b", **lost))
     _, memory = decide(NOW, low, spec, 2, settled(2, NOW - 3600))
     memory = dataclasses.replace(memory, since=NOW - 7200)
 

@@ -134,12 +134,13 @@ async def test_a_refused_request_calls_and_is_remembered_for_half_a_minute(world
     await world.until(lambda demand: demand.refused == Known(0))
 
 
-async def test_refusals_of_a_gateway_that_restarted_count_from_zero(world: World) -> None:
+@pytest.mark.parametrize("refused", [2, 45], ids=["fewer than before", "more than before"])
+async def test_refusals_of_a_gateway_that_restarted_count_from_zero(world: World, refused: int) -> None:
     await world.one.connected()
     world.one.say(refused_total=40)
-    world.one.say(boot="two", refused_total=2)
+    world.one.say(boot="two", refused_total=refused)
 
-    await world.until(lambda demand: demand.refused == Known(2))
+    await world.until(lambda demand: demand.refused == Known(refused))
 
 
 async def test_a_silent_gateway_makes_zero_unknown_but_not_what_others_hold(world: World) -> None:

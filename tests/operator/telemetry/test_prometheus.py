@@ -84,14 +84,12 @@ def reader(url: str, **settings: float) -> telemetry.Prometheus:
     return telemetry.Prometheus(PrometheusSettings(url, **settings))  # type: ignore[arg-type]
 
 
-async def read_until(
-    client: telemetry.Prometheus, pool: ScaledPool, kind: type, seconds: float = 120.0
-) -> PodReading:
-    """Read until the second pod's KV usage is of a kind."""
+async def read_until(client: telemetry.Prometheus, kind: type, seconds: float = 120.0) -> PodReading:
+    """Read until the second pod's gauges are of a kind; rules are evaluated one after another."""
     async with asyncio.timeout(seconds):
         while True:
-            pod = (await client.read(time.time(), [pool]))[pool.key].pods[1]
-            if isinstance(pod.kv_usage, kind):
+            pod = (await client.read(time.time(), [LLAMA]))[LLAMA.key].pods[1]
+            if all(isinstance(sample, kind) for sample in (pod.kv_usage, pod.waiting, pod.running)):
                 return pod
             await asyncio.sleep(0.05)
 
@@ -128,10 +126,10 @@ async def test_a_pod_whose_scrapes_fail_goes_missing_and_comes_back(live: Promet
     client = reader(live.url)
     page = pages.pages.pop("/llama-1")
 
-    gone = await read_until(client, LLAMA, Missing)
+    gone = await read_until(client, Missing)
     others = (await client.read(time.time(), [LLAMA]))[LLAMA.key].pods[0]
     pages.pages["/llama-1"] = page
-    back = await read_until(client, LLAMA, Known)
+    back = await read_until(client, Known)
 
     await client.close()
     assert isinstance(gone.running, Missing)
@@ -143,12 +141,12 @@ async def test_a_pod_whose_scrapes_fail_goes_missing_and_comes_back(live: Promet
 async def test_prometheus_killed_and_restarted(live: Prometheus) -> None:
     """Away: the last figures are stale, with the reason. Back: known again."""
     client = reader(live.url)
-    before = await read_until(client, LLAMA, Known)
+    before = await read_until(client, Known)
 
     live.stop()
     away = (await client.read(time.time(), [LLAMA]))[LLAMA.key]
     live.start()
-    back = await read_until(client, LLAMA, Known)
+    back = await read_until(client, Known)
 
     await client.close()
     assert_known(before, kv_usage=0.93)
