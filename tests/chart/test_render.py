@@ -62,11 +62,15 @@ def test_every_reference_between_objects_leads_somewhere(render: Render, values:
         assert {mount["name"] for mount in _container(pod)["volumeMounts"]} == {
             volume["name"] for volume in pod["spec"]["volumes"]
         }
-    labels = [pod["metadata"]["labels"] for pod in chart.pods().values()]
+    pods = chart.pods()
     for item in (*chart.all("Service"), *chart.all("PodDisruptionBudget"), *chart.all("NetworkPolicy")):
         selector = item["spec"].get("selector") or item["spec"]["podSelector"]
         wanted = selector.get("matchLabels", selector)
-        assert sum(wanted.items() <= one.items() for one in labels) == 1, item["metadata"]["name"]
+        chosen = [name for name, pod in pods.items() if wanted.items() <= pod["metadata"]["labels"].items()]
+        assert chosen == [item["metadata"]["name"]]
+    for service in chart.all("Service"):
+        ports = {port["name"] for port in _container(pods[service["metadata"]["name"]])["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     for binding in (*chart.all("RoleBinding"), *chart.all("ClusterRoleBinding")):
         roles = {(role["metadata"]["name"], role["metadata"].get("namespace")) for role in chart.all("Role")}
         roles |= {(role["metadata"]["name"], None) for role in chart.all("ClusterRole")}
