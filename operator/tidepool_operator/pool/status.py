@@ -1,6 +1,6 @@
 """The status of a pool, and what of it is worth an event."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -57,7 +57,8 @@ def _status(picture: Picture, now: float) -> Object:
         status["updateRevision"] = rendered.revision
         status["engineArgs"] = list(rendered.engine_args)
     scaling = _scaling(picture.observed)
-    return status | ({"scaling": scaling} if scaling else {})
+    figures = _figures(picture.observed)
+    return status | ({"scaling": scaling} if scaling else {}) | ({"figures": figures} if figures else {})
 
 
 def _desired(picture: Picture) -> int:
@@ -78,6 +79,35 @@ def _scaling(observed: Observed) -> Object:
     known = {(entry["time"], entry["replicas"]) for entry in history}
     history += [entry for entry in before if (entry["time"], entry["replicas"]) not in known]
     return {"lastDecision": _decision(observed.decision), "history": history[:HISTORY_LENGTH]}
+
+
+def _figures(observed: Observed) -> Object:
+    """Live figures in buckets, so that a little movement is none."""
+    if observed.decision is None:
+        return dict(observed.raw_status.get("figures") or {})
+    samples = observed.decision.samples
+    found = {
+        "kvUtilization": _bucketed(samples.get("kvUtilization"), lambda value: f"{5 * round(20 * value)}%"),
+        "outputTokensPerSecond": _bucketed(samples.get("outputTokensPerSecond"), _two_digits),
+        "timeToFirstToken": _bucketed(
+            samples.get("timeToFirstTokenSeconds"), lambda value: f"{_two_digits(1000 * value)}ms"
+        ),
+    }
+    known = {field: text for field, text in found.items() if text is not None}
+    return {"time": format_time(observed.decision.time), **known} if known else {}
+
+
+def _bucketed(sample: str | None, shown: Callable[[float], str]) -> str | None:
+    """A sample that is a figure; what is stale or missing is not shown as one."""
+    try:
+        # "0.41 (2 of 3 pods)" is a figure, "stale: 0.41" is none.
+        return shown(float(sample.partition(" ")[0])) if sample is not None else None
+    except ValueError:
+        return None
+
+
+def _two_digits(value: float) -> str:
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _decision(decision: Decision) -> Object:
@@ -135,7 +165,8 @@ def _without_times(status: Mapping[str, Any]) -> tuple[Any, ...]:
     scaling = status.get("scaling") or {}
     last = {key: value for key, value in (scaling.get("lastDecision") or {}).items() if key != "time"}
     messages = [entry.get("message") for entry in status.get("conditions") or []]
-    return (last, scaling.get("history"), messages, status.get("figures"))
+    figures = {key: value for key, value in (status.get("figures") or {}).items() if key != "time"}
+    return (last, scaling.get("history"), messages, figures)
 
 
 def _notes(before: Mapping[str, Any], status: Object) -> list[Note]:

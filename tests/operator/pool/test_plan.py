@@ -294,3 +294,19 @@ def test_events_tell_what_changed_and_only_that() -> None:
 
     assert [(note.severity, note.reason) for note in first.notes] == [("Warning", "EngineCrashed")]
     assert second.notes == ()
+
+
+def test_figures_are_shown_in_buckets_and_only_when_they_are_figures() -> None:
+    samples = {
+        "kvUtilization": "0.4137 (2 of 3 pods)",
+        "outputTokensPerSecond": "1234.5",
+        "timeToFirstTokenSeconds": "stale (too old): 0.2, 300 s old",
+    }
+    decision = replace(decided(NOW), samples=samples)
+    status = plan(replace(complete(scaling={"maxReplicas": 4}), decision=decision), NOW).status
+
+    assert status is not None
+    assert {key: value for key, value in status["figures"].items() if key != "time"} == {
+        "kvUtilization": "40%",
+        "outputTokensPerSecond": "1200",
+    }
