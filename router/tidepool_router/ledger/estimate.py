@@ -1,7 +1,8 @@
 """How many tokens a request will take, before an engine has counted them."""
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from tidepool_router.facts import Api, RequestFacts
 
@@ -16,8 +17,7 @@ _FIRST_OUTPUT_TOKENS: Final = 256.0
 _WITHOUT_OUTPUT: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.SCORE, Api.TOKENIZE})
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one request: the whole prompt, and the output of all its choices."""
 
     prompt_tokens: int

@@ -1,8 +1,9 @@
 """What a policy sees and what it answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from tidepool_router.facts import RequestFacts
 from tidepool_router.ledger import Estimate
@@ -24,8 +25,7 @@ class Candidate(Protocol):
         """Requests running and waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(msgspec.Struct, frozen=True, gc=False):
     """Index into the candidates, and the reason as metrics and headers name it."""
 
     index: int
