@@ -1,6 +1,5 @@
 """The model that a pool serves and the engine that serves it."""
 
-import re
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -55,8 +54,7 @@ SPECULATIVE: Final = Rule(
     f"!self.args.exists(argument, argument.matches(r'{SPECULATIVE_CONFIG.pattern}'))",
     f"--speculative-config is not allowed here; {SPECULATIVE_CONFIG.remedy}",
     holds=lambda engine: (
-        engine.speculative is None
-        or not any(re.match(SPECULATIVE_CONFIG.pattern, argument) for argument in engine.args)
+        engine.speculative is None or not any(SPECULATIVE_CONFIG.sets(argument) for argument in engine.args)
     ),
     field=".args",
 )

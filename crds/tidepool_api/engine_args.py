@@ -28,6 +28,10 @@ class Reserved:
         shorts = "".join(f"|-{short}" for short in self.shorts)
         return rf"^(--({longs}){shorts})([=.\s]|$)"
 
+    def sets(self, argument: str) -> bool:
+        """Whether the argument sets one of the flags."""
+        return re.match(self.pattern, argument) is not None
+
 
 def _shortenable(start: str, rest: str = "") -> str:
     """Regular expression of a flag of which `rest` may be cut short; vLLM takes _ for - too."""
@@ -78,7 +82,7 @@ def _rule(reserved: Reserved) -> Rule:
     return Rule(
         f"!self.matches(r'{reserved.pattern}')",
         f"is not allowed here; {reserved.remedy}",
-        holds=lambda argument: re.match(reserved.pattern, argument) is None,
+        holds=lambda argument: not reserved.sets(argument),
         # The flag alone: a value such as a token may be secret, and these words reach status and events.
         words=lambda argument: f"{_FLAG_END.split(argument)[0]} is not allowed here; {reserved.remedy}",
     )
@@ -98,3 +102,8 @@ Argument = Annotated[
     Field(min_length=1, max_length=2048, json_schema_extra=validations(ARGUMENT_RULES)),
     AfterValidator(_checked),
 ]
+
+
+def refusal(argument: str) -> str | None:
+    """Why an argument may not stand in spec.engine.args; None when it may."""
+    return next((rule.message for rule in ARGUMENT_RULES if not rule.holds(argument)), None)
