@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster import engine_install, images, lifecycle, node, prometheus, requirements, tools, volumes
+from cluster import engine_install, images, lifecycle, loading, prometheus, requirements, tools, volumes
 from cluster.errors import ClusterError
 from cluster.kubernetes import Kubectl
 from cluster.plane import kubeconfig
@@ -45,21 +45,9 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> int:
-    for reference in load_images(options.names or list(images.PROJECT)):
+    for reference in loading.load(options.names or list(images.PROJECT)):
         print(reference)
     return 0
-
-
-def load_images(names: list[str]) -> list[str]:
-    """Build the project's images if their sources changed, import them into both nodes; returns references."""
-    _, _, nodes = lifecycle.require()
-    references = []
-    for name in names:
-        reference, archive = images.project_archive(name)
-        for machine in nodes:
-            node.import_image(machine, reference, archive)
-        references.append(reference)
-    return references
 
 
 def _engine(_: argparse.Namespace) -> int:

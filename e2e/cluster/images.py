@@ -130,6 +130,17 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
+def kept_references() -> list[str]:
+    """References of the project's images that the cache still has."""
+    folder = cache_dir() / "images"
+    found = []
+    for name in PROJECT:
+        found += [
+            f"localhost/{name}:{path.stem.removeprefix(f'{name}-')}" for path in folder.glob(f"{name}-*.tar")
+        ]
+    return found
+
+
 def _forget_older(name: str, newest: Path) -> None:
     """Keep the three newest archives of an image; storage keeps the layers that they share."""
     archives = sorted(newest.parent.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster import buildah, certificates, configs, control, gpus, images, rootfs, volumes
+from cluster import buildah, certificates, configs, control, gpus, images, loading, rootfs, volumes
 from cluster.layout import NODES, Layout
 
 LAYOUT = Layout(Path("/state"), 211)
@@ -126,3 +126,9 @@ def test_an_image_is_named_after_its_sources(tmp_path: Path) -> None:
     module_moved = images.source_key(tmp_path, ["package"], "base")
     (tmp_path / "package" / "renamed.py").rename(module)
     assert images.source_key(tmp_path, ["package"], "base") != module_moved, "a name is part of a source"
+
+
+def test_only_images_that_nobody_needs_are_forgotten() -> None:
+    on_node = ["localhost/router:1", "localhost/router:2", "localhost/router:3", "localhost/base:1"]
+    old = loading.outdated(on_node, ["localhost/router:2"], ["router"], ["localhost/router:3"])
+    assert old == ["localhost/router:1"]
