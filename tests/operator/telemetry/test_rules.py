@@ -1,15 +1,18 @@
 """The recording rules against Prometheus' own tools: valid, and with the right values for the right pods."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
+from fakes.engine import EngineDouble
 from fakes.prometheus import newer, older
-from tidepool_api import rules
+from tidepool_api import contract, rules
 
 A = 'namespace="n",pool="p",pod="a"'
 B = 'namespace="n",pool="p",pod="b"'
@@ -94,6 +97,25 @@ def test_every_rule_has_an_expected_value() -> None:
 
 def test_rules_file_and_prometheus_rule_hold_the_same_rules() -> None:
     assert rules.prometheus_rule_spec() == rules.rules_file()
+
+
+async def test_every_rule_finds_a_name_on_an_engines_page() -> None:
+    """The double's page is held against the real engine's by tests/parity."""
+    async with EngineDouble() as engine, httpx.AsyncClient(trust_env=False) as client:
+        page = (await client.get(f"{engine.url}/metrics")).text
+    names = set(re.findall(r"^(vllm:\w+)", page, re.MULTILINE))
+
+    for rule in rules.rules():
+        assert names.intersection(re.findall(r"vllm:\w+", rule.expression)), rule.record
+
+
+def test_every_rule_finds_a_name_on_the_routers_page() -> None:
+    published = {value for name, value in vars(contract).items() if name.startswith("METRIC_")}
+
+    for rule in rules.rules():
+        asked = {name.removesuffix("_bucket") for name in re.findall(r"tidepool_\w+", rule.expression)}
+        assert asked, rule.record
+        assert asked <= published, rule.record
 
 
 @pytest.fixture(params=[newer, older], ids=["newer", "older"])
