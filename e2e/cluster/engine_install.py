@@ -85,6 +85,8 @@ def _install_environment(folder: Path) -> None:
     shutil.rmtree(folder / "venv", ignore_errors=True)
     run_logged("engine: virtual environment", [str(uv), "venv", "-p", str(PYTHON), str(folder / "venv")], log=log)
     command = [str(uv), "pip", "install", "--python", str(venv_python()), "--link-mode", "copy", "--no-cache"]
+    # Compiled now: pods mount this read-only, and each would compile it again at every start.
+    command += ["--compile-bytecode"]
     command += ["--override", str(overrides), VLLM]
     run_logged(f"engine: install {VLLM} (5.8 GB)", command, env=uv_environment(), log=log)
     (folder / "complete").touch()
@@ -94,6 +96,10 @@ def _make_model(folder: Path) -> None:
     partial = folder / f"model.partial.{os.getpid()}"
     command = [str(venv_python()), str(MODEL_SCRIPT), str(partial)]
     run_logged("engine: make a tiny model", command, log=folder / "install.log")
+    for file in partial.iterdir():
+        # Pods read it as another user; weights are written for their owner alone.
+        file.chmod(0o644)
+    partial.chmod(0o755)
     partial.rename(model_dir())
     say(f"engine: model at {model_dir()}")
 
