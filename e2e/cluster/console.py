@@ -127,6 +127,8 @@ def capture(
             )
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(f"{' '.join(command)} took over {timeout_seconds:.0f} s") from error
+    except FileNotFoundError as error:
+        raise CommandFailed(f"{command[0]} is not installed") from error
     out, complaint = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
     if done.returncode != 0:
         raise CommandFailed(f"{' '.join(command)} failed: {complaint.strip() or out.strip()}")

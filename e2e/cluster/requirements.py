@@ -3,11 +3,11 @@
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 
 from cluster import debian
-from cluster.errors import Unsuitable
+from cluster.console import capture
+from cluster.errors import CommandFailed, Unsuitable
 from cluster.paths import cache_dir
 
 _DISK_BYTES_COLD = 25 * 2**30
@@ -89,7 +89,8 @@ def _memory() -> str | None:
 
 def _namespaces() -> str | None:
     command = ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--mount-proc", "true"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return f"namespaces cannot be made here ({done.stderr.strip()}): a container needs --privileged"
+    try:
+        capture(command)
+    except CommandFailed as error:
+        return f"namespaces cannot be made here: {error} (a container needs --privileged)"
     return None
