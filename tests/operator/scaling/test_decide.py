@@ -189,6 +189,8 @@ def test_bounds(
         (pool(pod(running=1)), 3600, 1, "a request runs"),
         (pool(pod(waiting=1)), 3600, 1, "a request waits"),
         (pool(pod(requests=0.02)), 3600, 1, "one came and went between two scrapes"),
+        (pool(dataclasses.replace(pod(), output_tokens_rate=Known(3.0))), 3600, 1, "somebody got tokens"),
+        (pool(dataclasses.replace(pod(), output_tokens_rate=GONE)), 600, 0, "an embedding engine makes none"),
         (pool(pod(), demand=asked(held=1)), 3600, 1, "a gateway holds one"),
         (pool(pod(), demand=asked(in_flight=1)), 3600, 1, "a gateway has one under way"),
         (pool(pod(), demand=asked(refused=1)), 3600, 1, "a gateway refused one just now"),
