@@ -4,7 +4,7 @@ from tidepool_router.control import Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import RequestFacts
 from tidepool_router.proxy.server import ServerConnection
-from tidepool_router.wire.body import inspect
+from tidepool_router.wire.body import inspect, rename_model
 from tidepool_router.wire.errors import REASONS
 from tidepool_router.wire.messages import SESSION, Request
 from tidepool_router.wire.paths import Kind, Route, path_of
@@ -23,14 +23,28 @@ def facts_of(request: Request, route: Route) -> RequestFacts:
     )
 
 
+def renamed(request: Request, model: str) -> bytes:
+    """The body with the model's own name in place of an alias.
+
+    Raises Refused (400) when there is no place to put it.
+    """
+    try:
+        return rename_model(request.body, model, request.special.get(b"content-type", b""))
+    except ValueError as error:
+        message = f"the alias cannot be replaced in the body ({error}); ask for {model!r} itself"
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message)) from error
+
+
 def refuse_path(request: Request, route: Route | None) -> Refused:
     """Why a path is not served: unknown, closed, or not with this method."""
     path = path_of(request.target).decode("latin-1")[:200]
     if route is None:
-        message = f"the path {path!r} is not served here; inference paths are listed in docs/router.md"
+        message = (
+            f"the path {path!r} is not served here; chats go to /v1/chat/completions, models are at /v1/models"
+        )
         return Refused(Refusal(404, "invalid_request_error", "unknown_path", message))
     if route.kind is Kind.CLOSED:
-        message = f"{path} administers the engine and is closed to clients"
+        message = f"{path} is closed to clients: it is for those who run the engine, on ports of their own"
         return Refused(Refusal(403, "permission_error", "path_closed", message))
     takes = ", ".join(method.decode() for method in route.methods)
     message = f"{path} does not take {request.method.decode('latin-1')}; it takes {takes}"

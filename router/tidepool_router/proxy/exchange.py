@@ -330,6 +330,7 @@ class Exchange(ABC):
     def _cut(self, error: UpstreamError) -> None:
         """End an answer that has begun and cannot be completed, so that nobody takes it for whole."""
         client, observer = self._client, self._observer
+        self._warn("an answer was cut", str(error))
         self._finish(Outcome.ERROR, 502)
         if observer is None:
             client.abort()
@@ -341,9 +342,13 @@ class Exchange(ABC):
         client.close()
 
     def _answer_error(self, status: int, code: str, message: str) -> None:
-        kind = "server_error"
         retry_after = 1.0 if status == 503 else None
-        self._refuse(Refusal(status, kind, code, message, retry_after), Outcome.ERROR)
+        self._warn("a request failed", message)
+        self._refuse(Refusal(status, "server_error", code, message, retry_after), Outcome.ERROR)
+
+    def _warn(self, what: str, why: str) -> None:
+        request_id = self._request_id.decode("latin-1")
+        self._services.warn(what, reason=why, request_id=request_id, api=self._api.value)
 
     def _refuse(self, refusal: Refusal, outcome: Outcome) -> None:
         """Answer with an error of the router's own."""

@@ -12,16 +12,17 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Outcome
-from tidepool_router.proxy.begin import facts_of, refuse_path, write_response
+from tidepool_router.proxy.begin import facts_of, refuse_path, renamed, write_response
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
-from tidepool_router.wire.body import rename_model
 from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
 from tidepool_router.wire.paths import Kind, Route
 from tidepool_router.wire.usage import Usage
 
 _NAMES_IN_MESSAGE: Final = 20
+# Answers that speak against a pod; 501 says that its model cannot do what was asked.
+_FAULTS: Final = frozenset((500, 502, 503, 504))
 
 
 class Gateway:
@@ -53,6 +54,8 @@ class Gateway:
         services.check_room(len(request.body))
         services.retries.earn()
         facts, pool = self._route(request, route)
+        if facts.model != pool.engine_model:
+            request.body = renamed(request, pool.engine_model)
         exchange = GatewayExchange(services, request, connection, facts, pool, self.fleet)
         exchange.start()
         return exchange
@@ -129,10 +132,6 @@ class GatewayExchange(Exchange):
 
     def start(self) -> None:
         """Pick a pod, or wait for one."""
-        request = self._request
-        if self._facts.model != self._pool.engine_model:
-            content_type = request.special.get(b"content-type", b"")
-            request.body = rename_model(request.body, self._pool.engine_model, content_type)
         reservation = self._pool.pick(self._facts, self._started_at)
         if reservation is None:
             self._spawn(self._wait())
@@ -164,7 +163,7 @@ class GatewayExchange(Exchange):
             load = special.get(LOAD)
             if load is not None:
                 reservation.heard(load.decode("latin-1"))
-            if answer.status >= 500:
+            if answer.status in _FAULTS and reservation.endpoint.key not in self._failed_keys:
                 reservation.failed("http_5xx")
             if POD not in special:
                 pod = b"x-tidepool-pod: %b\r\n" % reservation.pod.encode("latin-1", "replace")

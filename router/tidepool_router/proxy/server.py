@@ -254,12 +254,11 @@ class ServerConnection(asyncio.Protocol):
 
     def _refuse_request(self, request: Request, refusal: Refusal) -> None:
         route = request.route
+        api = route.api if route else Api.OTHER
         close = not request.keep_alive or self._server.draining
-        self.write(
-            refusal_answer(
-                route.api if route else Api.OTHER, refusal, close=close, head_only=request.method == b"HEAD"
-            )
-        )
+        given = request.special.get(b"x-request-id")
+        extra = b"" if given is None else b"x-request-id: %b\r\n" % given
+        self.write(refusal_answer(api, refusal, extra, close=close, head_only=request.method == b"HEAD"))
         self.finished(keep_alive=not close)
 
     def _refuse(self, refusal: Refusal) -> None:

@@ -1,14 +1,19 @@
 """What all exchanges of a process share."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Coroutine
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.proxy.budgets import ReplayMemory, RetryBudget
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.proxy.upstream import ConnectionPools
+
+_log: Final = logging.getLogger("tidepool.router")
+_WARNINGS_PER_SECOND: Final = 10
 
 
 class Services:
@@ -23,11 +28,22 @@ class Services:
         self.tasks: set[asyncio.Task[None]] = set()
         self._request_prefix = secrets.token_hex(8).encode()
         self._requests = 0
+        self._warned_in = 0
+        self._warnings = 0
 
     def new_request_id(self) -> bytes:
         """Unique among processes by its prefix and within this one by its number."""
         self._requests += 1
         return b"%b-%x" % (self._request_prefix, self._requests)
+
+    def warn(self, message: str, **facts: object) -> None:
+        """Log what went wrong with a request, so many times a second at most: an outage must not fill disks."""
+        second = int(monotonic())
+        if second != self._warned_in:
+            self._warned_in, self._warnings = second, 0
+        self._warnings += 1
+        if self._warnings <= _WARNINGS_PER_SECOND:
+            _log.warning(message, extra=facts)
 
     def check_room(self, size: int) -> None:
         """Raises Refused when the bodies of all requests together would take too much memory."""

@@ -10,13 +10,13 @@ from tidepool_router.errors import UpstreamError
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.proxy.begin import facts_of, refuse_path
+from tidepool_router.proxy.begin import facts_of, refuse_path, renamed
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
-from tidepool_router.wire.body import ask_usage, rename_model
+from tidepool_router.wire.body import ask_usage
 from tidepool_router.wire.messages import AnswerReader, Request
 from tidepool_router.wire.paths import Kind, Route
 from tidepool_router.wire.usage import Usage
@@ -55,8 +55,7 @@ class Sidecar:
         state = self.state
         settings = state.settings
         if facts.model in settings.aliases and settings.model is not None:
-            content_type = request.special.get(b"content-type", b"")
-            request.body = rename_model(request.body, settings.model, content_type)
+            request.body = renamed(request, settings.model)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
         if asks:
             request.body = ask_usage(request.body)

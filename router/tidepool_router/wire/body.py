@@ -16,6 +16,9 @@ _scan_value: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().s
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ASKED: Final = b'"stream_options":{"include_usage":true}'
 _PART_MODEL: Final = re.compile(rb'[;\s]name="?model"?[ \t]*(?:\r\n[^\r\n]+)*\r\n\r\n([^\r\n]*)\r\n')
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+# More choices than this are refused by the engine, and must not weigh on a pod until then.
+_MOST_CHOICES: Final = 1024
 _NOTHING: Final = msgspec.Raw(b"")
 
 
@@ -64,7 +67,7 @@ def inspect(
         model,
         fields.stream is True,
         _cap(fields),
-        fields.n if type(fields.n) is int and fields.n > 0 else 1,
+        min(fields.n, _MOST_CHOICES) if type(fields.n) is int and fields.n > 0 else 1,
         _prompt_bytes(fields),
         len(body),
         priority,
@@ -133,7 +136,7 @@ def _spliced(body: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
 def _members(body: bytes) -> list[tuple[str, int, int]]:
     """Name, start and end of each member's value in the outermost object."""
     text = body.decode("latin-1")
-    at = _SPACE.match(text).end()  # type: ignore[union-attr]  # matches the empty string anywhere
+    at = _skip(text, len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0)
     if text[at : at + 1] != "{":
         raise ValueError("no JSON object")
     members: list[tuple[str, int, int]] = []
@@ -153,7 +156,7 @@ def _members(body: bytes) -> list[tuple[str, int, int]]:
 
 
 def _skip(text: str, at: int) -> int:
-    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string anywhere
 
 
 def _after(text: str, at: int, sign: str) -> int:
@@ -172,7 +175,7 @@ def _read(body: bytes) -> _Body:
 def _read_leniently(body: bytes) -> _Body:
     """What engines accept goes beyond strict JSON (NaN, a byte order mark): their parser has the last word."""
     try:
-        document = json.loads(body)
+        document = json.loads(body.decode("utf-8-sig", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise _bad_request(f"the body is not valid JSON: {reason}") from error

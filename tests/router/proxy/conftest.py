@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 import uvloop
+
 from scripted.routers import RunningRouter, start_gateway, start_sidecar
 
 StartRouter = Callable[..., Awaitable[RunningRouter]]

@@ -1,9 +1,10 @@
-"""A client that leaves, at whichever moment, takes its request out of the engine at once and leaves nothing behind."""
+"""A client that leaves, at whichever moment, takes its request out of the engine and leaves nothing behind."""
 
 import asyncio
 from typing import Any
 
 import pytest
+
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import ScriptedEngine, Seen

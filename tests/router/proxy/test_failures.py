@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import JSON_ANSWER, Script, ScriptedEngine, Seen, answer_json

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+
 from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
 from scripted.clients import RawClient, chat, post
-
 from tidepool_router.errors import SettingsError
 from tidepool_router.settings import parse, read_sidecar_settings
 

@@ -5,7 +5,9 @@ import json
 from typing import Any
 
 import pytest
+
 from scripted.clients import RawClient, chat, post
+from scripted.routers import until
 from scripted.upstreams import JSON_ANSWER, ScriptedEngine, Seen
 
 
@@ -47,7 +49,8 @@ async def test_answer_headers_pass_but_for_those_of_the_hop(router: Any, engine:
     async def script(seen: Seen) -> None:
         await seen.answer(
             b"\x1f\x8b\x08gzip",
-            extra=b"Content-Encoding: gzip\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Kept: 1\r\n",
+            extra=b"Content-Encoding: gzip\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\n"
+            b"Keep-Alive: timeout=5\r\nX-Kept: 1\r\n",
         )
 
     engine.script = script
@@ -263,3 +266,37 @@ async def test_upstream_connections_are_used_again(router: Any, engine: Scripted
             await client.ask(post(chat()))
 
     assert len({seen.connection for seen in engine.requests}) == 1
+
+
+async def test_more_connections_than_the_limit_are_closed(engine: ScriptedEngine, gateway: Any) -> None:
+    router = await gateway(engine.url, max_connections=2)
+    async with RawClient(router.port) as one, RawClient(router.port) as two:
+        await until(lambda: len(router.server.connections) == 2)
+        async with RawClient(router.port) as three:
+            assert await three.rest() == b""
+        assert [(await client.ask(post(chat()))).status for client in (one, two)] == [200, 200]
+
+
+async def test_more_pipelined_requests_than_the_limit_close_the_connection(
+    engine: ScriptedEngine, gateway: Any
+) -> None:
+    router = await gateway(engine.url, max_pipelined=5)
+    async with RawClient(router.port) as client:
+        await client.send(post(chat()) * 7)
+        assert await client.rest() == b""
+
+    assert not engine.requests
+
+
+async def test_an_idle_connection_is_closed_without_a_word(engine: ScriptedEngine, gateway: Any) -> None:
+    router = await gateway(engine.url, idle_seconds=0.1)
+    async with RawClient(router.port) as client:
+        assert (await client.ask(post(chat()))).status == 200
+        assert await client.rest() == b""
+
+
+async def test_a_refusal_carries_the_clients_request_id(router: Any) -> None:
+    async with RawClient(router.port) as client:
+        answer = await client.ask(post(b"{", extra=b"X-Request-Id: mine\r\n"))
+
+    assert answer.headers[b"x-request-id"] == b"mine"

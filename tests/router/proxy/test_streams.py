@@ -1,10 +1,12 @@
 """Streams pass at once, untouched, and no faster than their reader."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
+
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import ScriptedEngine, Seen
@@ -146,7 +148,7 @@ async def test_a_slow_reader_slows_the_engine_down_and_gets_every_byte(start: An
     async with ScriptedEngine(script) as engine:
         router = await start(engine.url)
         async with RawClient(router.port) as client:
-            client.reader._limit = 1000  # noqa: SLF001 (the stream's own brake, so that the client really does not read)
+            client.reader._limit = 1000
             await client.send(post(chat(stream=True)))
             await engine.arrived.get()
             before = -1
@@ -158,7 +160,7 @@ async def test_a_slow_reader_slows_the_engine_down_and_gets_every_byte(start: An
             (connection,) = router.server.connections
             assert connection.transport.get_write_buffer_size() < 2_000_000
 
-            client.reader._limit = 1 << 27  # noqa: SLF001
+            client.reader._limit = 1 << 27
             answer = await client.answer()
             again = await client.ask(post(chat()))
 
@@ -175,7 +177,7 @@ async def test_a_reader_that_never_comes_back_is_cut(start: Any) -> None:
     async with ScriptedEngine(script) as engine:
         router = await start(engine.url, stall_seconds=0.3)
         async with RawClient(router.port) as client:
-            client.reader._limit = 1000  # noqa: SLF001
+            client.reader._limit = 1000
             await client.send(post(chat(stream=True)))
             seen = await engine.arrived.get()
             async with asyncio.timeout(5):
@@ -183,18 +185,53 @@ async def test_a_reader_that_never_comes_back_is_cut(start: Any) -> None:
             await until(lambda: not router.leftovers())
 
 
-async def test_an_answer_that_comes_before_the_whole_request_was_sent(start: Any) -> None:
-    """The engine refuses by the head alone; the rest of the body must not meet the next request."""
+async def test_an_answer_that_comes_before_the_whole_request_was_sent(sidecar: Any) -> None:
+    """The engine refuses by the head alone and never reads the body: that connection is of no more use."""
+    connections: list[asyncio.StreamWriter] = []
 
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0] or b"0")
+                body = b'{"object":"list","data":[{"id":"tiny"}]}'
+                status = b"200 OK" if size < 10_000 else b"400 Bad Request"
+                writer.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
+                if size >= 10_000:
+                    return
+                await reader.readexactly(size)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        router = await sidecar(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with RawClient(router.port) as client:
+            refused = await client.ask(post(chat(filler="x" * 20_000_000)))
+            after = await client.ask(post(chat()))
+        await router.stop()
+        for writer in connections:
+            writer.transport.abort()
+
+    assert (refused.status, after.status) == (400, 200)
+
+
+async def test_a_connection_whose_reader_was_slow_is_read_again_for_the_next_answer(start: Any) -> None:
     async def script(seen: Seen) -> None:
-        await seen.answer(b"{}", b"400 Bad Request")
+        await seen.answer(b'"' + b"x" * 200_000 + b'"')
 
     async with ScriptedEngine(script) as engine:
         router = await start(engine.url)
         async with RawClient(router.port) as client:
-            statuses = [(await client.ask(post(chat(filler="x" * 3_000_000)))).status for _ in range(3)]
+            client.reader._limit = 1000
+            await client.send(post(chat()) * 60)
+            before = -1
+            while before != len(engine.requests):
+                before = len(engine.requests)
+                await asyncio.sleep(0.2)
+            assert before < 60
+            client.reader._limit = 1 << 27
+            bodies = [len((await client.answer()).body) for _ in range(60)]
 
-    assert statuses == [400] * 3
+    assert bodies == [200_002] * 60
 
 
 async def test_idle_streams_are_held_and_let_go(start: Any) -> None:

@@ -135,6 +135,7 @@ def test_facts_are_what_json_says(document: dict[str, Any], dumps: Any) -> None:
         (b"", "not valid JSON"),
         (b"{oops", "not valid JSON"),
         (b'{"model":"a"} trailing', "not valid JSON"),
+        ('{"model":"a"}'.encode("utf-16"), "not valid JSON"),
         (b"[1]", "JSON object"),
         (b'"text"', "JSON object"),
         (b'{"model":3}', "the field model"),
