@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ class JsonLines(logging.Formatter):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the operator until SIGTERM or SIGINT; 2 when it cannot start, 1 when it must start anew."""
     settings = from_process(sys.argv[1:] if arguments is None else arguments)
+    if settings.kubeconfig:
+        os.environ["KUBECONFIG"] = settings.kubeconfig  # where kopf's access is looked for, too
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=settings.log_level, handlers=[handler])

@@ -15,6 +15,7 @@ from typing import Any, Final
 import kopf
 
 from tidepool_api.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, POOL_LABEL
+from tidepool_operator.cluster.client import configuration
 from tidepool_operator.cluster.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -163,5 +164,17 @@ def _teller(tell: Tell, kind: Kind) -> Any:  # noqa: ANN401 - kopf's own protoco
     return take
 
 
-async def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's own protocol
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+async def _login(**_: object) -> kopf.ConnectionInfo:
+    """The access that cluster/client.py has, asked for anew whenever the API server refuses the last one."""
+    made = await configuration()
+    header = await made.get_api_key_with_prefix("BearerToken", alias="authorization")
+    words = (header or "").split()
+    return kopf.ConnectionInfo(
+        server=made.host,
+        ca_path=made.ssl_ca_cert,
+        insecure=not made.verify_ssl,
+        scheme=words[0] if len(words) > 1 else None,
+        token=words[-1] if words else None,
+        certificate_path=made.cert_file,
+        private_key_path=made.key_file,
+    )

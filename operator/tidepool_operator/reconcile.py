@@ -23,6 +23,9 @@ from tidepool_operator.scaling.model import Decision
 log = logging.getLogger(__name__)
 
 _PUSH_AGAIN_SECONDS: Final = 5.0
+# Somebody who changes the same object back again and again is met at this pace, and told of.
+_REPAIRS: Final = 5
+_REPAIR_SECONDS: Final = 60.0
 
 
 class Decisions(Protocol):
@@ -57,11 +60,13 @@ class Reconciler:
         self._sidecars = sidecars
         self._gateways = gateways
         self._recorder = recorder
+        self._repairs: dict[Key, tuple[int, dict[str, list[float]]]] = {}
 
     async def __call__(self, key: Key) -> float | None:
         """Reconcile one pool; seconds until it wants to be looked at again. Raises ApiError and NotLeader."""
         raw = self._store.get(MODEL_POOL, key)
         if raw is None:
+            self._repairs.pop(key, None)
             return None
         try:
             return await self._reconcile(key, raw)
@@ -77,7 +82,7 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, raw: Object) -> float | None:
         observed = self._observe(key, raw)
-        made = await self._plan(observed)
+        made = await self._unfought(key, raw, await self._plan(observed))
         await self._carry_out(key, made)
         await self._tell(key, raw, made)
         if observed.problems or observed.pool.metadata.deletion_timestamp:
@@ -142,6 +147,32 @@ class Reconciler:
                 _, _, revision = item["metadata"]["name"].rpartition("-")
                 refused[revision] = error.message
         return refused
+
+    async def _unfought(self, key: Key, raw: Object, made: Plan) -> Plan:
+        """The plan without objects that were applied time and again for one and the same spec."""
+        generation, counts = self._repairs.get(key, (0, {}))
+        if generation != raw["metadata"].get("generation", 0):
+            generation, counts = raw["metadata"].get("generation", 0), {}
+        self._repairs[key] = (generation, counts)
+        now = time.monotonic()
+        fought = []
+        for item in made.applies:
+            name = f"{item['kind']} {item['metadata']['name']}"
+            recent = [applied for applied in counts.get(name, []) if now - applied < _REPAIR_SECONDS]
+            if len(recent) >= _REPAIRS:
+                fought.append(name)
+            else:
+                recent.append(now)
+            counts[name] = recent
+        if not fought:
+            return made
+        message = (
+            f"Somebody changes {', '.join(fought)} again and again against this pool's spec. "
+            "Find out who (kubectl get -o yaml --show-managed-fields) and stop it; is there a second operator?"
+        )
+        await self._recorder.post(raw, Note(Severity.WARNING, "Contested", message))
+        kept = tuple(item for item in made.applies if f"{item['kind']} {item['metadata']['name']}" not in fought)
+        return replace(made, applies=kept, requeue_after_seconds=_REPAIR_SECONDS / _REPAIRS)
 
     async def _carry_out(self, key: Key, made: Plan) -> None:
         for item in made.applies:

@@ -319,6 +319,25 @@ async def _take_over(live: Live) -> None:
         await live.reason("Starting", name="late")
 
 
+async def test_somebody_who_changes_it_back_all_the_time_is_met_calmly_and_told_of(live: Live) -> None:
+    async with live.operator():
+        await live.create()
+        await live.reason("Starting")
+
+        async def contested() -> bool:
+            await live.edit(SERVICE, "llama-peers", {"spec": {"publishNotReadyAddresses": False}})
+            return "Contested" in {event["reason"] for event in await live.list(EVENT)}
+
+        await eventually(contested, "it is told")
+        found = await live.get(SERVICE, "llama-peers")
+        await asyncio.sleep(1)
+        after = await live.get(SERVICE, "llama-peers")
+
+    assert found is not None
+    assert after is not None
+    assert after["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+
+
 async def test_when_its_kinds_vanish_the_process_ends_instead_of_living_on_blind(live: Live) -> None:
     """A dead watch looks like a cluster in which nothing happens. The next fixture brings the kinds back."""
     with pytest.raises(WatchesEnded):
