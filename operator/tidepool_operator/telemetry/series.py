@@ -103,8 +103,11 @@ def _pool(pool: ScaledPool, view: _View) -> PoolReading:
 
 def _pod(pool: ScaledPool, pod: LivePod, view: _View) -> PodReading:
     place = (pool.namespace, pool.name, pod.name)
-    scraped_at = view.snapshot.series.get(rules.POD_SCRAPED_AT, {}).get(place, view.snapshot.time)
-    age = max(0.0, view.now - scraped_at)
-    absent = f"pod {pod.name} has no such series; is it scraped with the labels namespace, pool and pod?"
+    scraped_at = view.snapshot.series.get(rules.POD_SCRAPED_AT, {}).get(place)
+    if scraped_at is None:
+        absent = f"pod {pod.name} is not in Prometheus; is it scraped with the labels namespace, pool and pod?"
+    else:
+        absent = f"pod {pod.name} is scraped and has no such metric"
+    age = max(0.0, view.now - (view.snapshot.time if scraped_at is None else scraped_at))
     samples = {name: view.sample(record, place, age, absent) for name, record in POD_FIELDS.items()}
     return PodReading(pod.name, pod.state, **samples)

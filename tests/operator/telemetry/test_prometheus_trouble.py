@@ -201,6 +201,18 @@ async def test_what_is_no_number_is_missing(server: Server, value: str) -> None:
     assert pod.kv_usage == Missing("not a number")
 
 
+async def test_what_lacks_is_told_apart_from_a_pod_that_is_not_scraped(server: Server) -> None:
+    server.answer = lambda _: (200, result(series(rules.POD_SCRAPED_AT, str(NOW))))
+    scraped = (await read(server))["team/llama"].pods[0]
+    server.answer = lambda _: (200, result())
+    unknown = (await read(server))["team/llama"].pods[0]
+
+    assert scraped.kv_usage == Missing("pod llama-0 is scraped and has no such metric")
+    assert unknown.kv_usage == Missing(
+        "pod llama-0 is not in Prometheus; is it scraped with the labels namespace, pool and pod?"
+    )
+
+
 async def test_series_that_are_none_are_passed_over(server: Server) -> None:
     broken = [None, {}, {"metric": {}, "value": [NOW, "1"]}, {"metric": {"namespace": "team", "pool": "llama"}}]
     server.answer = lambda _: (
