@@ -91,7 +91,19 @@ class Exchange(ABC):
         self._body_gone = False
         services.bodies_bytes += self._body_bytes
 
+    def begin(self) -> None:
+        """Start; a defect on the way must not leave the books open."""
+        try:
+            self._start()
+        except Exception:
+            self._finish(Outcome.ERROR, 500)
+            raise
+
     # For subclasses.
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Find out where the request goes and send it there, or wait for it."""
 
     @abstractmethod
     def _answer_lines(self, answer: AnswerReader) -> bytes:
@@ -111,7 +123,7 @@ class Exchange(ABC):
         if upstream is None:
             self._spawn(self._connect(pool))
         else:
-            self._start(upstream)
+            self._send_on(upstream)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._deadline = None
@@ -128,9 +140,9 @@ class Exchange(ABC):
         if self._done:  # cancelled too late for the connection to notice
             pool.give(upstream)
         else:
-            self._start(upstream)
+            self._send_on(upstream)
 
-    def _start(self, upstream: UpstreamConnection) -> None:
+    def _send_on(self, upstream: UpstreamConnection) -> None:
         request = self._request
         self._upstream = upstream
         body = request.body

@@ -57,7 +57,7 @@ class Gateway:
         if facts.model != pool.engine_model:
             request.body = renamed(request, pool.engine_model)
         exchange = GatewayExchange(services, request, connection, facts, pool, self.fleet)
-        exchange.start()
+        exchange.begin()
         return exchange
 
     def _route(self, request: Request, route: Route) -> tuple[RequestFacts, PoolState]:
@@ -130,8 +130,7 @@ class GatewayExchange(Exchange):
         self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
 
-    def start(self) -> None:
-        """Pick a pod, or wait for one."""
+    def _start(self) -> None:
         reservation = self._pool.pick(self._facts, self._started_at)
         if reservation is None:
             self._spawn(self._wait())

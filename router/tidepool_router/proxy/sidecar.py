@@ -46,7 +46,7 @@ class Sidecar:
         if kind in (Kind.LOAD, Kind.LOAD_STREAM):
             return Handled(self.services, self._loads, request, connection)
         exchange = Asking(self, request, connection, shows_models=kind is Kind.MODELS)
-        exchange.start()
+        exchange.begin()
         return exchange
 
     def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
@@ -62,7 +62,7 @@ class Sidecar:
         now = monotonic()
         entry = state.open(facts, now)  # from here on the exchange owes its close
         exchange = SidecarExchange(self, request, connection, facts, entry, drop_usage=asks)
-        exchange.start()
+        exchange.begin()
         return exchange
 
 
@@ -88,8 +88,7 @@ class SidecarExchange(Exchange):
         self._choices = facts.choices
         self._drop_usage = drop_usage
 
-    def start(self) -> None:
-        """Send."""
+    def _start(self) -> None:
         self._send(self._sidecar.engine)
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
@@ -130,8 +129,7 @@ class Asking(Exchange):
         self._sidecar = sidecar
         self._shows_models = shows_models
 
-    def start(self) -> None:
-        """Send."""
+    def _start(self) -> None:
         self._send(self._sidecar.engine)
 
     def upstream_data(self, upstream: UpstreamConnection) -> None:

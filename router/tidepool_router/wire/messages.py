@@ -61,6 +61,7 @@ _ANSWER_SPECIAL: Final = _HOP_BY_HOP | {
     REQUEST_ID: False,  # the router sets it, so that a client sees one id and not two
 }
 # Options of Connection that name no header.
+_USUAL_CONNECTIONS: Final = frozenset((b"keep-alive", b"Keep-Alive", b"close", b"Close"))
 _CONNECTION_OPTIONS: Final = frozenset((b"close", b"keep-alive", b"upgrade"))
 
 
@@ -252,6 +253,8 @@ class RequestReader:
 
 def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
     """The lines without those that the Connection header names as hop-by-hop."""
+    if connection in _USUAL_CONNECTIONS:
+        return lines
     named = {option.strip().lower() for option in connection.split(b",")} - _CONNECTION_OPTIONS
     if not named:
         return lines

@@ -172,6 +172,20 @@ async def test_the_first_signal_lets_streams_end_and_the_second_does_not(stack: 
         assert b"[DONE]" not in await client.rest()
 
 
+async def test_a_drain_makes_each_answer_the_last_of_its_connection_and_still_serves(
+    stack: tuple[Program, Program],
+) -> None:
+    for program, ready in zip(stack, ("/readyz", "/engine/ready"), strict=True):
+        async with RawClient(program.port) as client, RawClient(program.port + 2) as control:
+            assert b"connection" not in (await client.ask(post(chat(max_tokens=2)))).headers
+            await control.send(b"GET /drain HTTP/1.1\r\n\r\n")
+            assert await client.rest() == b""
+        async with RawClient(program.port) as client, RawClient(program.port + 2) as control:
+            answer = await client.ask(post(chat(max_tokens=2)))
+            assert (answer.status, answer.headers[b"connection"]) == (200, b"close")
+            assert (await control.ask(b"GET %b HTTP/1.1\r\n\r\n" % ready.encode())).status == 503
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -16,7 +16,7 @@ _keys = st.text() | st.sampled_from(["model", "stream_options", "include_usage",
 _values = st.recursive(
     _scalars,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=3),
-    max_leaves=8,
+    max_leaves=4,
 )
 _dumps = st.sampled_from(
     [
