@@ -25,6 +25,9 @@ _START_REASONS: Final = frozenset({"CreateContainerError", "RunContainerError", 
 _SECRET: Final = re.compile(r'secret "|in Secret ')
 _CONFIG: Final = re.compile(r'configmap "|in ConfigMap ')
 _TAIL_CHARACTERS: Final = 600
+_ERROR: Final = re.compile(r"\b\w*(Error|Exception|error:)")
+# vLLM's API server ends with these when its engine core has said the cause before (vllm/v1/engine/core_client.py).
+_ELSEWHERE: Final = re.compile(r"See root cause above|Failed core proc")
 # An engine may print its environment when it crashes; what looks like a token goes no further.
 _TOKENS: Final = re.compile(
     r"hf_[A-Za-z0-9]{8,}|(?i:bearer)\s+\S+|(?i:(?:token|api[-_]?key|password)['\"]?\s*[=:]\s*)\S+"
@@ -160,7 +163,7 @@ def log_tail(text: str) -> str:
     """The end of a log as one line of bounded length, without what looks like a token."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # An exception's own line says more than the frames above it.
-    errors = [line for line in lines if re.search(r"\b\w*(Error|Exception|error:)", line)]
+    errors = [line for line in lines if _ERROR.search(line) and not _ELSEWHERE.search(line)]
     shown = errors[-1] if errors else " | ".join(lines[-3:])
     return _TOKENS.sub("[hidden]", shown)[-_TAIL_CHARACTERS:]
 

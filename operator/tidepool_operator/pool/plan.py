@@ -144,7 +144,9 @@ def _wanted(
 ) -> tuple[tuple[Object, ...], tuple[Object, ...], bool]:
     """Objects to apply, those of them to check first, and whether something of another pool is in the way."""
     live = {(item["kind"], item["metadata"]["name"]): item for item in observed.objects}
-    image = render.router_image(new.deployment) if new.deployment else None
+    # An upgrade of the operator restarts no engine that is up; where none is, the newest router can do no harm.
+    keeps = new.deployment is not None and any(pod.ready or pod.started for pod in new.pods)
+    image = render.router_image(new.deployment) if new.deployment and keeps else None
     # Scaling is a step of its own; an object that exists is applied with the count that it has.
     replicas = new.replicas if new.deployment else goal
     deployment = render.deployment(observed.pool, rendered, replicas, image)

@@ -116,6 +116,12 @@ def test_what_looks_like_a_token_goes_no_further(log: str, hidden: str) -> None:
     assert "Error" in log_tail(log)
 
 
+def test_the_engine_cores_own_error_is_told_and_not_that_there_was_one() -> None:
+    log = "(EngineCore pid=9) ValueError: no memory for blocks\nRuntimeError: Engine core initialization failed. "
+
+    assert "no memory for blocks" in log_tail(f"{log}See root cause above. Failed core proc(s): {{}}")
+
+
 def test_a_log_tail_is_one_bounded_line() -> None:
     tail = log_tail("\n".join(f"line {number} " + "x" * 300 for number in range(50)))
 

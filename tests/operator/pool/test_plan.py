@@ -9,7 +9,7 @@ from pools.objects import NOW, SETTINGS, condition, observe, pod, raw_pool, stor
 from tidepool_api.contract import POD_DELETION_COST
 from tidepool_api.load import LoadReport
 from tidepool_operator.pool.drift import stamped
-from tidepool_operator.pool.model import Mark, Object, Observed, Scale
+from tidepool_operator.pool.model import Mark, Object, Observed, RenderSettings, Scale
 from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.render import deployment, render
 from tidepool_operator.scaling.model import Decision
@@ -310,3 +310,18 @@ def test_figures_are_shown_in_buckets_and_only_when_they_are_figures() -> None:
         "kvUtilization": "40%",
         "outputTokensPerSecond": "1200",
     }
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [(True, "tidepool-router:test"), (False, "tidepool-router:next")],
+    ids=["up", "not up"],
+)
+def test_an_upgrade_leaves_the_router_of_engines_that_are_up(started: bool, expected: str) -> None:
+    observed = complete(replicas=1, live=1)
+    pods = (pod("p0", revision(observed), ready=started),)
+    upgraded = replace(observed, pods=pods, settings=RenderSettings("tidepool-router:next", "tidepool"))
+    applied = [item for item in plan(upgraded, NOW).applies if item["kind"] == "Deployment"]
+    images = [item["spec"]["template"]["spec"]["initContainers"][0]["image"] for item in applied]
+
+    assert (images or ["tidepool-router:test"]) == [expected]
