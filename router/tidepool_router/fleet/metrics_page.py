@@ -21,7 +21,7 @@ def append_page(own: bytes, other: bytes | None) -> bytes:
 def _without(page: bytes, taken: set[bytes]) -> Iterator[bytes]:
     skipping = False
     for raw in page.split(b"\n"):
-        line = raw.rstrip(b"\r")
+        line = raw.strip()
         declared = _declared(line)
         if declared is not None:
             skipping = declared in taken
@@ -39,7 +39,7 @@ def _declared(line: bytes) -> bytes | None:
 
 
 def _family(line: bytes) -> bytes:
-    name = line.split(b"{", 1)[0].split(None, 1)[0]
+    name = line.partition(b"{")[0].partition(b" ")[0]
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix.encode())
     return name

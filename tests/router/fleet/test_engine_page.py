@@ -36,9 +36,9 @@ def test_a_page_of_vllm_0_32() -> None:
         (b"vllm:num_requests_running 0\n", EngineFigures(running=0), "zero is not missing"),
         (b'vllm:gpu_cache_usage_perc{model_name="m"} 0.5\n', EngineFigures(kv_usage=0.5), "the old name"),
         (
-            b'vllm:gpu_cache_usage_perc{model_name="m"} 0.5\nvllm:kv_cache_usage_perc{model_name="m"} 0.5\n',
+            b'vllm:gpu_cache_usage_perc{model_name="m"} 0.0\nvllm:kv_cache_usage_perc{model_name="m"} 0.5\n',
             EngineFigures(kv_usage=0.5),
-            "a release that had both names is not counted twice",
+            "where both names are, the new one counts",
         ),
         (
             b'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_running{engine="1"} 4\n',

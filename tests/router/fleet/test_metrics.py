@@ -169,6 +169,13 @@ def test_the_engines_page_follows_ours() -> None:
     assert ("tidepool_requests_running", ()) in samples
 
 
+@given(st.binary(max_size=80))
+def test_no_engines_page_breaks_ours(engine: bytes) -> None:
+    own = b"# TYPE a gauge\na 1\n"
+
+    assert append_page(own, engine).startswith(own)
+
+
 @pytest.mark.parametrize(
     ("engine", "why"),
     [
@@ -179,6 +186,7 @@ def test_the_engines_page_follows_ours() -> None:
         (b"a 9\nh_sum 3\n", "samples of ours without a declaration"),
         (b"# TYPE a gauge\r\na 9\r\n", "other line ends"),
         (b"# a comment\n\n# TYPE a gauge\na 1", "comments, and no newline at the end"),
+        (b"   \n\t\n", "lines of nothing"),
     ],
 )
 def test_what_an_engine_repeats_of_ours_is_left_out(engine: bytes | None, why: str) -> None:
