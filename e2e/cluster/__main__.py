@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster import engine_install, images, lifecycle, loading, prometheus, requirements, tools, volumes
+from cluster import engine_install, images, lifecycle, loading, preparing, prometheus, requirements, tools, volumes
 from cluster.errors import ClusterError
 from cluster.kubernetes import Kubectl
 from cluster.plane import kubeconfig
@@ -21,6 +21,12 @@ def _tools(options: argparse.Namespace) -> int:
 def _check(_: argparse.Namespace) -> int:
     requirements.check()
     print("this machine can hold the cluster")
+    return 0
+
+
+def _prepare(_: argparse.Namespace) -> int:
+    requirements.check()
+    preparing.prepare()
     return 0
 
 
@@ -103,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         "names", nargs="*", metavar="NAME"
     )
     verb("check", _check, "Say whether this machine can hold the cluster")
+    verb("prepare", _prepare, "Fill the cache with all that takes long: programs, images, engine")
     verb("up", _up, "Make the cluster, or repair what is there")
     verb("down", _down, "Remove every trace of the cluster; the cache stays")
     verb("status", _status, "Say what stands; exit 1 unless all of it does").add_argument(
