@@ -12,9 +12,9 @@ def prepare() -> None:
     """
     debian.install({**debian.NETWORK_AND_NODES, **debian.IMAGES})
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(_downloads), pool.submit(tools.build)]
-        for job in jobs:
-            job.result()
+        downloads, programs = pool.submit(_downloads), pool.submit(tools.build)
+        downloads.result()
+        programs.result()
 
 
 def _downloads() -> None:
