@@ -83,7 +83,7 @@ class Operator:
             self._api,
             settings.namespace,
             self._view.fleet,
-            self._gateways.addresses,
+            self._gateways.reachable,
             self._autoscaler.gateways.reports,
         )
         recorder = Recorder(self._api, settings.identity)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from tidepool_api.problems import workflow_problems
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.store import Key, Store
@@ -29,7 +30,9 @@ class Workflows:
         raw = self._store.get(AGENT_WORKFLOW, key)
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             return None
-        problems = review(raw, self._names(MODEL_POOL, key), self._names(AGENT_WORKFLOW, key))
+        # What passed an older CRD's schema is looked at again.
+        shape = [Problem(found.field, found.message) for found in workflow_problems(raw.get("spec") or {})]
+        problems = shape or review(raw, self._names(MODEL_POOL, key), self._names(AGENT_WORKFLOW, key))
         before = raw.get("status") or {}
         status = workflow_status(raw, problems, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if all(before.get(field) == value for field, value in status.items()):
@@ -55,7 +58,7 @@ def workflow_status(raw: Object, problems: Sequence[Problem], now: str) -> Objec
     own = [problem for problem in problems if not problem.accepted]
     verdicts = {
         "Accepted": (own, "Accepted", "The workflow is sound."),
-        "Ready": (problems, "Ready", "The workflow may be called."),
+        "Ready": (problems, "Ready", "All that it refers to is there. Running workflows is not built yet."),
     }
     conditions = []
     for kind, (found, reason, message) in verdicts.items():

@@ -46,6 +46,14 @@ class Gateways:
             if (pod.get("status") or {}).get("podIP") and (_ready(pod) or pod["metadata"].get("deletionTimestamp"))
         }
 
+    def reachable(self) -> dict[str, str]:
+        """Address of every gateway pod that has one: a gateway without a fleet is not ready, and needs it most."""
+        return {
+            pod["metadata"]["name"]: pod["status"]["podIP"]
+            for pod in self._pods
+            if (pod.get("status") or {}).get("podIP") and not pod["metadata"].get("deletionTimestamp")
+        }
+
     def serving(self) -> tuple[str, ...]:
         """Addresses that take new requests."""
         return tuple(

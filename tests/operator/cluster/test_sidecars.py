@@ -195,4 +195,5 @@ async def test_gateways_are_told_apart_by_whether_they_take_requests() -> None:
 
     assert found.serving() == ("10.0.0.1",)
     assert set(found.addresses()) == {"a", "b"}, "what a gateway on its way out holds is still demand"
+    assert set(found.reachable()) == {"a", "c"}, "one without a fleet cannot get ready before it has been told"
     assert changes == [1]
