@@ -79,6 +79,19 @@ async def test_a_bad_file_is_refused_with_its_line_and_the_next_good_one_counts(
     assert sum(r.levelno == logging.ERROR for r in caplog.records) == 1  # once, not every second
 
 
+async def test_a_file_that_became_no_text_is_told_of_once(
+    watched: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, applied = watched
+    path.write_bytes(b"\xff\xfe\x00")
+    await eventually(lambda: bool(caplog.records))
+    await asyncio.sleep(0.05)  # ten looks
+    path.write_text(text("two"))
+    await eventually(lambda: applied.names == ["one", "two"])
+
+    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
+
+
 async def test_a_missing_file_changes_nothing(
     watched: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
