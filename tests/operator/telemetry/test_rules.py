@@ -22,45 +22,45 @@ ENGINE = 'engine="0",model_name="m"'
 # Fifteen seconds a step. Pod a: vLLM of today behind a sidecar. Pod b: an old vLLM without one, scraped by two
 # jobs. Pod c: the sidecar, and an engine that speaks of per cent. The last are no pods of a pool: none may show.
 SERIES = {
-    f"vllm:kv_cache_usage_perc{{{A}}}": "0.5x40",
-    f"tidepool_kv_usage_ratio{{{A}}}": "0.75x40",
-    f'vllm:num_requests_waiting{{{A},job="x",{ENGINE}}}': "3x40",
-    f'tidepool_requests_waiting{{{A},job="x"}}': "4x40",
-    f'vllm:num_requests_running{{{A},job="x",{ENGINE}}}': "6x40",
-    f'tidepool_requests_running{{{A},job="x"}}': "9x40",
-    f'vllm:prompt_tokens_total{{{A},job="x",{ENGINE}}}': "0+1500x40",
-    f'tidepool_prompt_tokens_total{{{A},job="x"}}': "0+3000x40",
-    f'vllm:prompt_tokens_cached_total{{{A},job="x",{ENGINE}}}': "0+300x40",
-    f'vllm:generation_tokens_total{{{A},job="x",{ENGINE}}}': "0+600x40",
-    f'vllm:request_success_total{{{A},job="x",finished_reason="stop",{ENGINE}}}': "0+15x40",
-    f'vllm:request_success_total{{{A},job="x",finished_reason="length",{ENGINE}}}': "0+15x40",
-    f'tidepool_requests_total{{{A},job="x",code="200",outcome="ok"}}': "0+15x40",
-    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="1"}}': "0+0x40",
-    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="2"}}': "0+15x40",
-    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="+Inf"}}': "0+15x40",
-    **{f'vllm:gpu_cache_usage_perc{{{B},job="{job}"}}': "0.25x40" for job in "xy"},
-    **{f'vllm:num_requests_waiting{{{B},job="{job}"}}': "2x40" for job in "xy"},
-    **{f'vllm:num_requests_running{{{B},job="{job}"}}': "5x40" for job in "xy"},
-    **{f'vllm:prompt_tokens_total{{{B},job="{job}"}}': "0+750x40" for job in "xy"},
-    **{f'vllm:gpu_prefix_cache_hits_total{{{B},job="{job}"}}': "0+150x40" for job in "xy"},
+    f"vllm:kv_cache_usage_perc{{{A}}}": "0.5x12",
+    f"tidepool_kv_usage_ratio{{{A}}}": "0.75x12",
+    f'vllm:num_requests_waiting{{{A},job="x",{ENGINE}}}': "3x12",
+    f'tidepool_requests_waiting{{{A},job="x"}}': "4x12",
+    f'vllm:num_requests_running{{{A},job="x",{ENGINE}}}': "6x12",
+    f'tidepool_requests_running{{{A},job="x"}}': "9x12",
+    f'vllm:prompt_tokens_total{{{A},job="x",{ENGINE}}}': "0+1500x12",
+    f'tidepool_prompt_tokens_total{{{A},job="x"}}': "0+3000x12",
+    f'vllm:prompt_tokens_cached_total{{{A},job="x",{ENGINE}}}': "0+300x12",
+    f'vllm:generation_tokens_total{{{A},job="x",{ENGINE}}}': "0+600x12",
+    f'vllm:request_success_total{{{A},job="x",finished_reason="stop",{ENGINE}}}': "0+15x12",
+    f'vllm:request_success_total{{{A},job="x",finished_reason="length",{ENGINE}}}': "0+15x12",
+    f'tidepool_requests_total{{{A},job="x",code="200",outcome="ok"}}': "0+15x12",
+    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="1"}}': "0+0x12",
+    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="2"}}': "0+15x12",
+    f'tidepool_time_to_first_token_seconds_bucket{{{A},job="x",le="+Inf"}}': "0+15x12",
+    **{f'vllm:gpu_cache_usage_perc{{{B},job="{job}"}}': "0.25x12" for job in "xy"},
+    **{f'vllm:num_requests_waiting{{{B},job="{job}"}}': "2x12" for job in "xy"},
+    **{f'vllm:num_requests_running{{{B},job="{job}"}}': "5x12" for job in "xy"},
+    **{f'vllm:prompt_tokens_total{{{B},job="{job}"}}': "0+750x12" for job in "xy"},
+    **{f'vllm:gpu_prefix_cache_hits_total{{{B},job="{job}"}}': "0+150x12" for job in "xy"},
     # Its process restarts in between: the counter falls and rises again.
-    **{f'vllm:generation_tokens_total{{{B},job="{job}"}}': "0+150x37 150 300 450" for job in "xy"},
-    **{f'vllm:request_success_total{{{B},job="{job}",finished_reason="stop"}}': "0+15x40" for job in "xy"},
-    f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="0.125"}}': "0+15x40",
-    f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="+Inf"}}': "0+15x40",
-    f"tidepool_kv_usage_ratio{{{C}}}": "1.5x40",
-    f"vllm:kv_cache_usage_perc{{{C}}}": "40x40",  # no ratio
-    f"tidepool_requests_waiting{{{C}}}": "1x40",
-    f"tidepool_requests_running{{{C}}}": "2x40",
-    f"tidepool_prompt_tokens_total{{{C}}}": "0+15x40",
-    f"tidepool_cached_prompt_tokens_total{{{C}}}": "0+15x40",
-    f"tidepool_output_tokens_total{{{C}}}": "0+15x40",
-    f'tidepool_requests_total{{{C},code="200",outcome="ok"}}': "0+15x40",
-    'vllm:num_requests_waiting{namespace="n",pod="other"}': "50x40",
-    'vllm:kv_cache_usage_perc{namespace="n",pod="other"}': "1x40",
-    'vllm:num_requests_running{namespace="n",pod="other"}': "50x40",
-    'tidepool_time_to_first_token_seconds_bucket{namespace="n",pod="gateway",pool="n/p",le="8"}': "0+15x40",
-    'tidepool_time_to_first_token_seconds_bucket{namespace="n",pod="gateway",pool="n/p",le="+Inf"}': "0+15x40",
+    **{f'vllm:generation_tokens_total{{{B},job="{job}"}}': "0+150x9 150 300 450" for job in "xy"},
+    **{f'vllm:request_success_total{{{B},job="{job}",finished_reason="stop"}}': "0+15x12" for job in "xy"},
+    f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="0.125"}}': "0+15x12",
+    f'vllm:time_per_output_token_seconds_bucket{{{B},job="x",le="+Inf"}}': "0+15x12",
+    f"tidepool_kv_usage_ratio{{{C}}}": "1.5x12",
+    f"vllm:kv_cache_usage_perc{{{C}}}": "40x12",  # no ratio
+    f"tidepool_requests_waiting{{{C}}}": "1x12",
+    f"tidepool_requests_running{{{C}}}": "2x12",
+    f"tidepool_prompt_tokens_total{{{C}}}": "0+15x12",
+    f"tidepool_cached_prompt_tokens_total{{{C}}}": "0+15x12",
+    f"tidepool_output_tokens_total{{{C}}}": "0+15x12",
+    f'tidepool_requests_total{{{C},code="200",outcome="ok"}}': "0+15x12",
+    'vllm:num_requests_waiting{namespace="n",pod="other"}': "50x12",
+    'vllm:kv_cache_usage_perc{namespace="n",pod="other"}': "1x12",
+    'vllm:num_requests_running{namespace="n",pod="other"}': "50x12",
+    'tidepool_time_to_first_token_seconds_bucket{namespace="n",pod="gateway",pool="n/p",le="8"}': "0+15x12",
+    'tidepool_time_to_first_token_seconds_bucket{namespace="n",pod="gateway",pool="n/p",le="+Inf"}': "0+15x12",
 }
 
 BY_POD: dict[str, dict[str, float]] = {
@@ -71,7 +71,7 @@ BY_POD: dict[str, dict[str, float]] = {
     rules.POD_CACHED_TOKENS: {A: 20, B: 10, C: 1},
     rules.POD_OUTPUT_TOKENS: {A: 40, B: 10, C: 1},
     rules.POD_REQUESTS: {A: 2, B: 1, C: 1},
-    rules.POD_SCRAPED_AT: {A: 600, B: 600, C: 600},
+    rules.POD_SCRAPED_AT: {A: 180, B: 180, C: 180},
 }
 POOL = 'namespace="n",pool="p"'
 BY_POOL: dict[str, float] = {
@@ -143,8 +143,8 @@ def test_records_and_raw_expressions_have_the_expected_values(promtool: str, tmp
 @pytest.mark.prometheus
 def test_a_pod_without_requests_has_rates_of_zero_and_nothing_else(promtool: str, tmp_path: Path) -> None:
     series = {
-        f"vllm:prompt_tokens_total{{{A}}}": "13x40",
-        f'vllm:request_success_total{{{A},finished_reason="stop"}}': "1x40",
+        f"vllm:prompt_tokens_total{{{A}}}": "13x12",
+        f'vllm:request_success_total{{{A},finished_reason="stop"}}': "1x12",
     }
     expected = {
         rules.POD_PROMPT_TOKENS: {A: 0.0},
@@ -159,7 +159,7 @@ def test_a_pod_without_requests_has_rates_of_zero_and_nothing_else(promtool: str
 @pytest.mark.prometheus
 def test_a_pod_whose_scrapes_fail_has_no_values(promtool: str, tmp_path: Path) -> None:
     """Absent, not zero: Prometheus marks the series of a failed scrape as stale."""
-    series = {name: values.split("x")[0] + "x20 stale" for name, values in SERIES.items() if C in name}
+    series = {name: values.split("x")[0] + "x10 stale" for name, values in SERIES.items() if C in name}
 
     _test_rules(promtool, tmp_path, series, {rules.POD_KV_USAGE: {}, rules.POD_WAITING: {}, rules.POD_RUNNING: {}})
 
@@ -172,7 +172,7 @@ def _test_rules(
         {
             # Releases differ in the last bits of a rate.
             "expr": f"round({expression}, 0.0001)",
-            "eval_time": "10m",
+            "eval_time": "3m",
             "exp_samples": [
                 {"labels": f"{{{labels}}}", "value": round(value, 4)} for labels, value in values.items()
             ],
