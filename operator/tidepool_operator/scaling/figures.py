@@ -43,8 +43,9 @@ def gaps(reading: PoolReading, spec: ScalingSpec) -> list[str]:
     ready = reading.ready()
     found = [pod.name for pod in ready if None in (kv_usage(pod), waiting(pod), running(pod))]
     demand = reading.demand
-    if None in (usable(demand.held), usable(demand.refused), usable(demand.in_flight)):
-        found.append("the gateways")
+    unknown = [told(each) for each in (demand.held, demand.refused, demand.in_flight) if usable(each) is None]
+    if unknown:
+        found.append(f"the gateways ({unknown[0]})")
     pairs = (
         ("time to first token", reading.time_to_first_token_seconds, spec.time_to_first_token_seconds),
         ("time per output token", reading.time_per_output_token_seconds, spec.time_per_output_token_seconds),

@@ -17,6 +17,7 @@ from tidepool_operator.scaling.model import (
     PodState,
     PoolReading,
     ScalingSpec,
+    Stale,
 )
 
 NOW = 1_800_000_000.0
@@ -339,6 +340,17 @@ def test_message_names_what_is_missing_and_why() -> None:
 
     assert decision.message == f"2: no figures of pod-0, pod-1 ({trouble}); held until there are"
     assert decision.samples["kvUtilization"] == "stale (Prometheus does not answer): 0, 240 s old"
+
+
+def test_message_names_the_gateway_that_is_silent() -> None:
+    silent = asked(in_flight=Stale(2.0, 7.0, "gateway gateway-1 is silent"))
+
+    decision, _ = decide(NOW, pool(*pods(2, kv=0.1), demand=silent), SPEC, 2, settled(2, NOW))
+
+    assert decision.message == (
+        "2: KV use 0.10 of target 0.80 on 2 ready pods; not fewer while figures of "
+        "the gateways (stale (gateway gateway-1 is silent): 2, 7 s old) are missing"
+    )
 
 
 def test_message_says_why_an_idle_pool_stays() -> None:
