@@ -1,6 +1,7 @@
 """`tidepool-router sidecar|gateway`: read the flags, configure logs, run on uvloop."""
 
 import asyncio
+import resource
 import sys
 
 import uvloop
@@ -9,11 +10,19 @@ from tidepool_router import app, logs, settings
 from tidepool_router.errors import SettingsError
 
 
+def _allow_many_sockets() -> None:
+    """The soft limit of open files is 1,024 in many places; each request under way takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main() -> int:
     """Exit status: 0 after a drain, 2 for settings that cannot be used."""
     try:
         options = settings.parse(sys.argv[1:], settings.environment())
         logs.configure(options.log_level)
+        _allow_many_sockets()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(app.run(options))
     except SettingsError as error:

@@ -115,7 +115,7 @@ async def run(options: Options) -> None:
 
 
 def _calm_collector() -> None:
-    """Requests leave no cycles, so that reference counts free nearly all; measured: 9 of 39 us of a request else."""
+    """Requests leave no cycles, so reference counts free nearly all; by default collections took 9 of 39 us."""
     gc.collect()
     gc.freeze()  # what lives as long as the process need not be looked at again
     gc.set_threshold(20_000, 20, 20)

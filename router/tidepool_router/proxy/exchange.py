@@ -8,6 +8,7 @@ The head of a stream is kept until its first event: until then an engine that di
 """
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from time import monotonic
@@ -25,6 +26,7 @@ from tidepool_router.wire.messages import AnswerReader, Request
 from tidepool_router.wire.sse import SseObserver
 from tidepool_router.wire.usage import Usage
 
+_log: Final = logging.getLogger("tidepool.router")
 _STREAM: Final = b"text/event-stream"
 _CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -127,7 +129,17 @@ class Exchange(ABC):
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._deadline = None
-        self._task = self._services.spawn(work)
+        self._task = self._services.spawn(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A defect in a task must not leave its request without an end."""
+        try:
+            await work
+        except Exception:
+            _log.exception("waiting for a pod or a connection failed; this is a fault of the router")
+            self._task = None
+            message = "the router failed on this request; its log says why"
+            self._refuse(Refusal(500, "server_error", "internal_error", message), Outcome.ERROR)
 
     async def _connect(self, pool: ConnectionPool) -> None:
         try:
@@ -364,6 +376,8 @@ class Exchange(ABC):
 
     def _refuse(self, refusal: Refusal, outcome: Outcome) -> None:
         """Answer with an error of the router's own."""
+        if self._done:
+            return
         client, request = self._client, self._request
         self._finish(outcome, refusal.status)
         close = not request.keep_alive or client.last_answer

@@ -21,6 +21,7 @@ from tidepool_router.wire.paths import Kind, Route
 from tidepool_router.wire.usage import Usage
 
 _NAMES_IN_MESSAGE: Final = 20
+_NOT_QUEUED: Final = b"x-tidepool-queue-ms: 0\r\n"
 # Answers that speak against a pod; 501 says that its model cannot do what was asked.
 _FAULTS: Final = frozenset((500, 502, 503, 504))
 
@@ -166,6 +167,8 @@ class GatewayExchange(Exchange):
                 reservation.failed("http_5xx")
             if POD not in special:
                 pod = b"x-tidepool-pod: %b\r\n" % reservation.pod.encode("latin-1", "replace")
+        if not self._queued_seconds:
+            return pod + _NOT_QUEUED
         return pod + b"x-tidepool-queue-ms: %d\r\n" % round(self._queued_seconds * 1000)
 
     def _try_elsewhere(self, error: UpstreamError) -> bool:

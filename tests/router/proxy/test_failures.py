@@ -335,3 +335,19 @@ async def test_two_gateways_that_lead_to_each_other_do_not_loop(gateway: Any) ->
 
         assert (answer.status, answer.json()["error"]["code"]) == (508, "loop_detected")
         assert not engine.requests
+
+
+async def test_a_defect_while_waiting_ends_the_request_and_is_logged(
+    gateway: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    router = await gateway(wakes=True)
+    router.state.pools["default/pool"].wait_for_pod = broken
+    async with RawClient(router.port) as client:
+        answer = await client.ask(post(chat()))
+
+    assert (answer.status, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert "a defect" in caplog.text
+    assert "a defect" not in answer.body.decode()
