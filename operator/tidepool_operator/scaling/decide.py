@@ -52,10 +52,12 @@ def _observed(now: float, reading: PoolReading, spec: ScalingSpec, current: int,
     elif memory.replicas is not None and current != memory.replicas:
         memory = behavior.remember_change(now, current - memory.replicas, spec, memory)
     ready = len(reading.ready())
+    starting_since = _kept(now, memory.starting_since, holds=idle.is_starting(reading))
     memory = replace(
         memory,
         replicas=current,
-        idle_since=_kept(now, memory.idle_since, holds=idle.is_idle(reading)),
+        starting_since=starting_since,
+        idle_since=_kept(now, memory.idle_since, holds=idle.is_idle(now, reading, starting_since)),
         waiting_since=_kept(now, memory.waiting_since, holds=needs.queued(reading) > 0),
         ready_pods=ready,
         ready_pods_since=_kept(now, memory.ready_pods_since, holds=ready == memory.ready_pods) or now,
@@ -166,7 +168,9 @@ def _blind(reading: PoolReading, spec: ScalingSpec, current: int) -> _Verdict:
         return _Verdict(current, "MetricsMissing", words, "data")
     coming = reading.coming()
     if coming:
-        return _Verdict(current, "Starting", f"no pod is ready yet, {coming} are starting", "none")
+        return _Verdict(
+            current, "Starting", f"no pod is ready yet, {coming} {'is' if coming == 1 else 'are'} starting"
+        )
     return _Verdict(current, "NoReadyPods", "no pod is ready; see the pool's Ready condition", "data")
 
 

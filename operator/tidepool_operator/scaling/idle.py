@@ -1,14 +1,27 @@
 """To zero and back: when a pool counts as idle, and what wakes it."""
 
+from typing import Final
+
 from tidepool_operator.scaling import figures
 from tidepool_operator.scaling.model import PodReading, PodState, PoolReading
 
+# A start that takes longer than a rollout may (the default of rollout.progressDeadline) is not waited for.
+START_SECONDS: Final = 3600.0
 
-def is_idle(reading: PoolReading) -> bool:
+
+def is_starting(reading: PoolReading) -> bool:
+    """Whether an engine is on its way up. One without a node is not: it costs nothing and may never come."""
+    return any(pod.state is PodState.STARTING for pod in reading.pods)
+
+
+def is_idle(now: float, reading: PoolReading, starting_since: float | None) -> bool:
     """Whether every figure that could show a request is known and shows none.
 
-    Pods that have not started cannot have any; one that had started and is not ready may.
+    Pods that have not started cannot have any; one that had started and is not ready may. Being idle begins when
+    the pool could serve: a pool whose engines take long to start must get through its first start.
     """
+    if starting_since is not None and now - starting_since < START_SECONDS:
+        return False
     started = [pod for pod in reading.pods if pod.state in (PodState.READY, PodState.UNREADY)]
     return _nobody_asks(reading) and all(_has_no_requests(pod) for pod in started)
 
@@ -16,6 +29,8 @@ def is_idle(reading: PoolReading) -> bool:
 def why_awake(reading: PoolReading) -> str | None:
     """What lacks for the pool to count as idle, apart from requests that are known; None when nothing does."""
     demand = reading.demand
+    if all(pod.state not in (PodState.READY, PodState.UNREADY) for pod in reading.pods):
+        return "no pod has started yet"
     if not demand.gateways:
         return "no gateway runs that could wake it"
     for sample in (demand.held, demand.refused, demand.in_flight):

@@ -202,6 +202,7 @@ class Memory:
     wanted_low: tuple[tuple[float, int], ...] = ()
     changes: tuple[tuple[float, int], ...] = ()  # (time, replicas added) by decisions that were carried out
     idle_since: float | None = None
+    starting_since: float | None = None
     waiting_since: float | None = None
     # Running requests per ready pod at which others last had to wait.
     saturated_running: float | None = None

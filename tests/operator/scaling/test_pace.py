@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from fakes.readings import GONE, Pool, asked, pod, pool, settled
+from fakes.readings import GONE, Pool, asked, blind, pod, pool, settled
 from tidepool_api.scaling import SelectPolicy
 from tidepool_operator.scaling import behavior
 from tidepool_operator.scaling.decide import decide
@@ -231,6 +231,31 @@ def test_idle_pools_go_to_zero_and_the_first_request_brings_one_back() -> None:
     assert idle.index(0) * 5 == 120
     assert (woken.replicas, woken.reason) == (1, "WokenByDemand")
     assert woken.message == ("0 -> 1: requests wait for the first pod; 16 held and 0 refused at the gateways")
+
+
+def test_an_engine_that_starts_is_let_through_before_the_pool_counts_as_idle() -> None:
+    spec = ScalingSpec(0, 8, idle_after_seconds=20.0)
+    pool = Pool(spec, demand=0.0, startup_seconds=300.0, replicas=0)
+    pool.tick()
+    pool.replicas = 1  # as when the resource is created
+
+    seen = pool.run(400)
+
+    assert set(seen[: 310 // 5]) == {1}
+    assert seen[-1] == 0
+
+
+def test_an_engine_that_never_starts_holds_no_pool_up_for_ever() -> None:
+    spec = ScalingSpec(0, 8, idle_after_seconds=60.0)
+    crashing = pool(blind())
+    memory = settled(1, NOW)
+    seen = {}
+    for now in range(0, 4000, 20):
+        decision, memory = decide(NOW + now, crashing, spec, 1, memory)
+        seen[now] = decision.replicas
+
+    assert {seen[now] for now in range(0, 3600, 20)} == {1}
+    assert seen[3660] == 0
 
 
 def test_scale_down_forbidden_holds_for_zero_too() -> None:
