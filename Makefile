@@ -52,7 +52,8 @@ soak: setup ## What takes longer than make test may
 	$(BIN)/pytest -q -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)
-	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES))
+	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES)) \
+	  $(if $(TAG),--tag $(TAG)) $(if $(POOL),--pool $(POOL)) $(if $(PROMETHEUS),--prometheus $(PROMETHEUS))
 
 down: ## Remove every trace of the demo's cluster
 	@$(PYTHON) -m cluster down

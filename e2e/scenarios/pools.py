@@ -10,7 +10,6 @@ ENGINE_IMAGE = "localhost/tidepool-engine-base:local"
 # Four at a time, and blocks for twenty thousand tokens: a handful of clients makes requests wait.
 ENGINE_ARGS = [
     "--enforce-eager",
-    "--scheduling-policy=priority",
     "--max-num-seqs=4",
     "--num-gpu-blocks-override=160",
 ]

@@ -5,12 +5,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import yaml
 
 from scenarios.evidence import Evidence
 from scenarios.kube import Kube, Object, wait_for
@@ -132,6 +131,14 @@ def cluster_ip(kube: Kube, service: str, namespace: str) -> str:
     return str(found["spec"]["clusterIP"])
 
 
+def default_pool(kube: Kube) -> Object:
+    """The pool of the demo on a foreign cluster: the GPU example where a node offers GPUs."""
+    if not nodes_offer(kube, "nvidia.com/gpu"):
+        raise StageError("no node of this cluster offers nvidia.com/gpu; give POOL=manifest.yaml, see examples/")
+    pool: Object = yaml.safe_load((ROOT / "examples" / "modelpool-gpu.yaml").read_text())
+    return pool
+
+
 def find_service(world: World) -> None:
     """Fill in the address of the pool's own Service, which the operator makes first of all."""
     wait_for(
@@ -181,16 +188,6 @@ def forwarded(kube: Kube, namespace: str, service: str, port: int) -> Iterator[s
     finally:
         child.terminate()
         child.wait(timeout=10)
-
-
-def answers(url: str, timeout_seconds: float = 30) -> bool:
-    """Whether something answers there within the time."""
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(url, timeout=5).status_code < 500
-        time.sleep(0.5)
-    return False
 
 
 def nodes_offer(kube: Kube, resource: str) -> bool:

@@ -29,6 +29,7 @@ class World:
     evidence: Evidence
     service_url: str = ""  # the pool's own Service; known once it exists
     helm: str = "helm"
+    own: bool = True  # the project's own cluster, whose addresses this machine reaches
     on_killed_engine: list[Stream] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -50,6 +51,10 @@ class World:
     def routes(self) -> list[Route]:
         """The two doors: the gateway and the pool's own Service."""
         return [Route("gateway", f"{self.gateway_url}/v1"), Route("service", f"{self.service_url}/v1")]
+
+    def demo_routes(self) -> list[Route]:
+        """As `routes`; on a foreign cluster only the gateway can be reached from here."""
+        return self.routes() if self.own else self.routes()[:1]
 
     def resource(self) -> Object:
         """The ModelPool as stored. Raises AssertionError when it is gone."""
@@ -100,6 +105,8 @@ class World:
 
     def waiting_by_pod(self) -> dict[str, Any]:
         """Prometheus' figure behind a scaling decision: requests that wait in each engine."""
+        if not self.prometheus_url:
+            return {}
         labels = f'namespace="{self.namespace}",pool="{self.name}"'
         return prometheus_sample(self.prometheus_url, f"sum by (pod) (vllm:num_requests_waiting{{{labels}}}) ") | {
             "kv": prometheus_sample(self.prometheus_url, f"vllm:kv_cache_usage_perc{{{labels}}}")["result"]
@@ -126,6 +133,6 @@ class World:
         yield one
         one.seconds = round(time.monotonic() - began, 1)
         one.pods_after = self.uids()
-        one.engine_versions = self.versions()
+        one.engine_versions = self.versions() if self.own else {}
         self.evidence.add(one)
         self.evidence.say(f"{name}: done in {one.seconds} s, {len(one.pods_after)} pods")
