@@ -1,5 +1,6 @@
 """One pool, once: observe, plan, apply, status. The only path by which anything about a pool is written."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -182,9 +183,9 @@ class Reconciler:
         for mark in made.marks:
             cost = None if mark.cost is None else str(mark.cost)
             change: Object = {"metadata": {"annotations": {POD_DELETION_COST: cost}}}
-            marked = await self._unless_gone(key.namespace, mark.pod, change)
-            if marked is not None:
-                self._store.put(POD, marked)
+            # Not into the store: when the watch brings it, the ReplicaSet's controller has likely seen it too.
+            with contextlib.suppress(NotFound):
+                await self._api.patch(POD, key.namespace, mark.pod, change)
         for scale in made.scales:
             await self._api.scale(DEPLOYMENT, key.namespace, scale.deployment, scale.replicas)
             log.info("scaled Deployment %s/%s to %d", key.namespace, scale.deployment, scale.replicas)
@@ -192,12 +193,6 @@ class Reconciler:
             item = {"apiVersion": doomed.api_version, "kind": doomed.kind}
             await self._api.delete(kind_of(item), key.namespace, doomed.name, uid=doomed.uid)
             log.info("deleted %s %s/%s", doomed.kind, key.namespace, doomed.name)
-
-    async def _unless_gone(self, namespace: str, pod: str, change: Object) -> Object | None:
-        try:
-            return await self._api.patch(POD, namespace, pod, change)
-        except NotFound:
-            return None
 
     async def _tell(self, key: Key, raw: Object, made: Plan) -> None:
         if made.status is not None:

@@ -20,6 +20,8 @@ from tidepool_operator.errors import ApiError, NotFound
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 30.0
+_SYNC_SECONDS: Final = 0.2
+_REFUSED_SECONDS: Final = 2.0
 # A large kind is listed less often: half a minute for every thousand objects, up to five minutes.
 _OBJECTS_A_SWEEP: Final = 1000
 _LONGEST_SWEEP_SECONDS: Final = 300.0
@@ -54,9 +56,9 @@ class Canary:
     async def synced(self) -> None:
         """Wait until the store holds all that there is: before that a plan would be made from half a picture."""
         for kind in self._kinds:
-            while missing := await self._missing(kind):
-                log.info("waiting for %d objects of kind %s", missing, kind)
-                await asyncio.sleep(0.2)
+            # The watches' thread has no event for "all of it".
+            while not await self._complete(kind):  # noqa: ASYNC110
+                await asyncio.sleep(_SYNC_SECONDS)
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -103,13 +105,14 @@ class Canary:
             listed |= {key_of(item): version_of(item) for item in items}
         return listed
 
-    async def _missing(self, kind: Kind) -> int:
+    async def _complete(self, kind: Kind) -> bool:
         try:
             listed = await self._list(kind)
         except ApiError as error:
             log.warning("kind %s could not be listed: %s", kind, error)
-            return 1
-        return sum(version_of(self._store.get(kind, key)) < version for key, version in listed.items())
+            await asyncio.sleep(_REFUSED_SECONDS)
+            return False
+        return all(version_of(self._store.get(kind, key)) >= version for key, version in listed.items())
 
     async def _vanished(self, kind: Kind, key: Key) -> bool:
         try:

@@ -18,6 +18,7 @@ from tidepool_operator.cluster.kinds import (
     OWNED,
     POD,
     SERVICE,
+    Kind,
     Object,
 )
 from tidepool_operator.errors import WatchesEnded
@@ -214,22 +215,19 @@ async def test_a_spec_change_rolls_over_and_removes_the_old_revision(live: Live)
 
 
 async def test_the_marked_pod_goes_when_the_pool_shrinks(live: Live) -> None:
-    async with live.operator():
-        await serve(live, 3)
+    marked: set[str] = set()
+
+    def listen(kind: Kind, _before: Object | None, after: Object | None) -> None:
+        if kind == POD and after and (after["metadata"].get("annotations") or {}).get(POD_DELETION_COST):
+            marked.add(after["metadata"]["name"])
+
+    async with live.operator() as operator:
+        operator.store.listen(listen)
+        before = {pod["metadata"]["name"] for pod in await serve(live, 3)}
         await live.edit(MODEL_POOL, "llama", {"spec": {"replicas": 2}}, "scale")
+        left = {pod["metadata"]["name"] for pod in await pods(live, 2)}
 
-        async def marked() -> str | None:
-            found = [
-                pod["metadata"]["name"]
-                for pod in await live.list(POD)
-                if (pod["metadata"].get("annotations") or {}).get(POD_DELETION_COST)
-            ]
-            return found[0] if found else None
-
-        victim = await eventually(marked, "a pod is marked")
-        left = await pods(live, 2)
-
-    assert victim not in {pod["metadata"]["name"] for pod in left}
+    assert before - left == marked
 
 
 async def test_a_pool_may_be_scaled_by_others_through_its_scale_subresource(live: Live) -> None:

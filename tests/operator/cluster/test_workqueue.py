@@ -49,6 +49,7 @@ async def test_the_earlier_time_wins() -> None:
     queue.add("a", 60)
     assert await nothing_due(queue)
     queue.add("a")
+    queue.add("a", 60)
 
     assert await taken(queue) == "a"
 

@@ -200,4 +200,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestAnyOrder.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
