@@ -5,7 +5,7 @@ from typing import Any
 
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
-from scripted.upstreams import ScriptedEngine
+from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
 
 
@@ -90,3 +90,15 @@ async def test_bodies_of_all_requests_are_bounded_in_sum(gateway: Any) -> None:
         answer = await client.ask(post(chat(filler="x" * 3000)))
 
     assert (answer.status, answer.json()["error"]["code"]) == (503, "router_full")
+
+
+async def test_the_load_on_an_answer_is_believed_before_the_next_report(gateway: Any) -> None:
+    async def script(seen: Seen) -> None:
+        await seen.answer(extra=b"x-tidepool-load: bare;1000;7;0;0;0;0;0;0\r\n")
+
+    async with ScriptedEngine(script) as engine:
+        router = await gateway(engine.url)
+        (pod,) = router.state.pools["default/pool"].pods.values()
+        async with RawClient(router.port) as client:
+            await client.ask(post(chat()))
+            assert pod.report.running == 7

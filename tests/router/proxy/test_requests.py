@@ -300,3 +300,17 @@ async def test_a_refusal_carries_the_clients_request_id(router: Any) -> None:
         answer = await client.ask(post(b"{", extra=b"X-Request-Id: mine\r\n"))
 
     assert answer.headers[b"x-request-id"] == b"mine"
+
+
+async def test_a_request_id_of_the_engine_does_not_stand_beside_the_routers(
+    router: Any, engine: ScriptedEngine
+) -> None:
+    async def script(seen: Seen) -> None:
+        await seen.answer(extra=b"X-Request-Id: engine\r\n")
+
+    engine.script = script
+    async with RawClient(router.port) as client:
+        await client.send(post(chat(), extra=b"X-Request-Id: mine\r\n"))
+        head = await client.until(b"\r\n\r\n")
+
+    assert head.lower().count(b"x-request-id: ") == head.count(b"x-request-id: mine") == 1
