@@ -31,6 +31,9 @@ def pod_template(pool: ModelPool, router_image: str) -> Object:
         "serviceAccountName": name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # The kernel keeps a SIGTERM without a handler from process 1, and an engine that still loads has none: it
+        # would hold its accelerator for the whole grace period. With the pod's pause process as number 1 it ends.
+        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,

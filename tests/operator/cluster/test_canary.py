@@ -89,6 +89,19 @@ async def test_what_vanished_while_a_watch_was_down_is_forgotten() -> None:
     assert store.get(POD, Key("default", "a")) is None
 
 
+async def test_a_look_at_the_object_itself_is_only_for_what_two_lists_lack() -> None:
+    cluster, store = Cluster(item("a", 1)), Store()
+    pod(store, "a", 1)
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    cluster.items = []
+    await watched.sweep(POD)
+
+    assert store.get(POD, Key("default", "a")), "gone since the last list: its watch has until the next"
+    await watched.sweep(POD)
+    assert store.get(POD, Key("default", "a")) is None
+
+
 async def test_a_list_from_a_cache_that_lags_removes_nothing() -> None:
     cluster, store = Cluster(item("a", 1)), Store()
     pod(store, "a", 1)

@@ -80,7 +80,7 @@ def test_the_token_is_referred_to_and_never_read() -> None:
 # A changed hash here means that an upgrade of the operator restarts every engine there is. If that is truly
 # wanted, say so in CHANGELOG.md and take the new hash.
 GOLDEN = {
-    "plain": ({}, "8ecc9a4f2d"),
+    "plain": ({}, "12f168ac4d"),
     "gpu": (
         {
             "accelerator": {"count": 2, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
@@ -90,7 +90,7 @@ GOLDEN = {
             "scheduling": {"priorityClassName": "high"},
             "podTemplate": {"spec": {"containers": [{"name": "engine", "command": ["serve"]}]}},
         },
-        "26cf22f3b0",
+        "4e57841314",
     ),
 }
 
@@ -157,6 +157,11 @@ def test_labels_that_selectors_rest_on_cannot_be_merged_away() -> None:
     labels = rendered(podTemplate=template).template["metadata"]["labels"]
 
     assert (labels["tidepool.dev/pool"], labels["mine"]) == ("llama", "1")
+
+
+def test_an_engine_that_still_loads_can_be_ended() -> None:
+    """As process 1 it would never see a SIGTERM that it has no handler for yet."""
+    assert rendered().template["spec"]["shareProcessNamespace"] is True
 
 
 def test_every_object_goes_with_the_pool() -> None:
