@@ -3,6 +3,7 @@
 from typing import Any
 
 from cluster.configs import ENGINE_ROOT
+from cluster.console import step
 from cluster.kubernetes import Kubectl
 
 CLAIM = "tidepool-engine"
@@ -54,7 +55,13 @@ def objects(namespace: str) -> list[dict[str, Any]]:
 
 def ensure(kubectl: Kubectl, namespace: str) -> None:
     """Apply both; the namespace is made when it is missing. Raises CommandFailed."""
-    if not kubectl.succeeds("get", "namespace", namespace):
+    phase = kubectl("get", "namespace", namespace, "--ignore-not-found", "--output=jsonpath={.status.phase}")
+    if phase == "Terminating":
+        # What is applied now would go with it.
+        with step(f"wait until the old namespace {namespace} is gone"):
+            wait = ("wait", "--for=delete", f"namespace/{namespace}", "--timeout=120s")
+            kubectl(*wait, "--request-timeout=0", timeout_seconds=130)
+    if phase != "Active":
         kubectl("create", "namespace", namespace)
     if _is_released(kubectl, namespace):
         # Its claim was deleted, with the namespace or alone; the record of it bars a new one.
