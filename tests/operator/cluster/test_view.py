@@ -1,0 +1,84 @@
+"""The cluster in the words of the autoscaler and the gateways."""
+
+from typing import Any
+
+import pytest
+
+from pools.objects import pod, raw_pool
+from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Object
+from tidepool_operator.cluster.store import Key, Store
+from tidepool_operator.scaling.model import PodState
+from tidepool_operator.view import View, pod_state
+
+SCALING = {"minReplicas": 0, "maxReplicas": 4}
+
+
+def view(*pools: Object) -> tuple[View, Store]:
+    store = Store()
+    for raw in pools:
+        store.put(MODEL_POOL, raw)
+    nobody: Any = None
+    return View(Api(nobody), store, dict, lambda _: None, lambda: True), store
+
+
+def changed(raw: Object, **spec: Any) -> Object:
+    """The pool after an edit."""
+    metadata = {**raw["metadata"], "generation": 2, "resourceVersion": "2"}
+    return {**raw, "metadata": metadata, "spec": {**raw["spec"], **spec}}
+
+
+def test_only_pools_with_scaling_that_stay_are_scaled() -> None:
+    going = raw_pool("c", scaling=SCALING)
+    going["metadata"]["deletionTimestamp"] = "x"
+    seen, _ = view(raw_pool("a", scaling=SCALING, replicas=2), raw_pool("b"), going)
+
+    assert [(found.name, found.replicas) for found in seen.scaled_pools()] == [("a", 2)]
+
+
+def test_an_edit_of_scaling_is_seen() -> None:
+    raw = raw_pool("a", scaling=SCALING)
+    seen, store = view(raw)
+    seen.scaled_pools()
+    store.put(MODEL_POOL, changed(raw, scaling={"minReplicas": 1, "maxReplicas": 9}))
+
+    assert seen.scaled_pools()[0].spec.max_replicas == 9
+
+
+def test_scaling_that_cannot_be_read_scales_nothing() -> None:
+    seen, _ = view(raw_pool("a", scaling={"maxReplicas": "many"}))
+
+    assert seen.scaled_pools() == []
+
+
+def test_pods_that_go_are_no_capacity() -> None:
+    seen, store = view(raw_pool("llama", scaling=SCALING))
+    for item in (pod("a", "r", ready=True), pod("b", "r", ready=True, deleting=True)):
+        item["metadata"]["resourceVersion"] = "1"
+        store.put(POD, item)
+
+    assert [found.name for found in seen.scaled_pools()[0].pods] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (pod("a", "r", scheduled=False), PodState.PENDING),
+        (pod("a", "r"), PodState.STARTING),
+        (pod("a", "r", engine={"started": True}), PodState.UNREADY),
+        (pod("a", "r", ready=True), PodState.READY),
+    ],
+)
+def test_pod_state(item: Object, expected: PodState) -> None:
+    assert pod_state(item) is expected
+
+
+def test_gateways_keep_a_pool_whose_edit_is_unsound_and_lose_one_that_is_gone() -> None:
+    raw = raw_pool("a")
+    seen, store = view(raw, raw_pool("b"))
+    before = seen.fleet()
+    store.put(MODEL_POOL, changed(raw, engine="fast"))
+    store.forget(MODEL_POOL, Key("default", "b"))
+
+    assert [found.name for found in before] == ["default/a", "default/b"]
+    assert seen.fleet() == before[:1]
