@@ -168,11 +168,19 @@ def log_tail(text: str) -> str:
     return _TOKENS.sub("[hidden]", shown)[-_TAIL_CHARACTERS:]
 
 
+def _has_served(pod: Object, engine: Object) -> bool:
+    """Whether the engine was ready in its present life: between its start and its first readiness there is a gap."""
+    since = str(condition(pod, "Ready").get("lastTransitionTime") or "")
+    begun = str(((engine.get("state") or {}).get("running") or {}).get("startedAt") or "")
+    # Both are RFC 3339 in UTC with whole seconds, which sort as they follow one another.
+    return since > begun
+
+
 def _coming(pod: Object) -> Finding:
     name = pod["metadata"]["name"]
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     engine: Object = next((entry for entry in statuses if entry["name"] == ENGINE_CONTAINER), {})
-    if engine.get("started"):
+    if engine.get("started") and _has_served(pod, engine):
         return Finding(Reason.ENGINE_NOT_READY, f"Pod {name}: the engine had started and is not ready now")
     if "running" in (engine.get("state") or {}):
         return Finding(Reason.LOADING, f"Pod {name}: the engine loads its model")

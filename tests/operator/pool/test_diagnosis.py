@@ -26,6 +26,11 @@ def crashed(message: str = "", reason: str = "Error", code: int = 1) -> dict[str
     }
 
 
+def started(at: str) -> dict[str, Any]:
+    """An engine that has started and is not ready; the pod is not ready since 2023."""
+    return {"started": True, "ready": False, "state": {"running": {"startedAt": at}}}
+
+
 @pytest.mark.parametrize(
     ("given", "expected", "says"),
     [
@@ -74,7 +79,8 @@ def crashed(message: str = "", reason: str = "Error", code: int = 1) -> dict[str
             Reason.UNSCHEDULABLE,
             "Insufficient memory",
         ),
-        ({"engine": {"started": True, "ready": False}}, Reason.ENGINE_NOT_READY, "not ready now"),
+        ({"engine": started("2020-01-01T00:00:00Z")}, Reason.ENGINE_NOT_READY, "not ready now"),
+        ({"engine": started("2030-01-01T00:00:00Z")}, Reason.LOADING, "loads its model"),
         ({}, Reason.LOADING, "loads its model"),
         ({"engine": waiting("PodInitializing")}, Reason.STARTING, "starts"),
         ({"engine": waiting("SomethingNew", "secret sauce")}, Reason.STARTING, "starts"),
