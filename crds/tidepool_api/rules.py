@@ -75,8 +75,9 @@ def pod_rules(rate_window: str = RATE_WINDOW) -> tuple[Rule, ...]:
         ),
         Rule(
             POD_WAITING,
-            _sum_of("vllm:num_requests_waiting", contract.METRIC_WAITING),
-            "Requests in the engine's queue and in the router's",
+            # The router's figure holds what waits in the engine, as the router last saw it.
+            _higher_of(_gauge("vllm:num_requests_waiting"), _gauge(contract.METRIC_WAITING)),
+            "Requests that wait for the engine, as it or the router counts them, whichever is higher",
             "requests",
         ),
         Rule(
@@ -177,9 +178,9 @@ def prometheus_rule_spec(rate_window: str = RATE_WINDOW) -> dict[str, Any]:
     return rules_file(rate_window)
 
 
-# A pod may be scraped twice, by its annotations and by a PodMonitor. Within one pod, series are told apart by the
-# labels below and equal ones counted once; __name__ keeps metrics apart that are asked for together.
-_WITHIN_POD: Final = (*BY_POD, "__name__", "engine", "model_name", "code", "outcome", "finished_reason")
+# A pod may be scraped twice, by its annotations and by a PodMonitor. Within one pod, the series of a metric are
+# told apart by the labels below, and equal ones count once.
+_WITHIN_POD: Final = (*BY_POD, "engine", "model_name", "code", "outcome", "finished_reason")
 
 # A gateway's series carry "namespace/name" as their pool and are no pod's of that pool.
 _OF_A_POOL: Final = f'{LABEL_POOL}=~"[^/]+"'
@@ -201,10 +202,6 @@ def _kv_usage() -> str:
     # The engine's gauges are ratios although they say "perc": one above 1 is in another unit, and passed over.
     engine = _any_of(("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"))
     return _higher_of(f"{_by('max', BY_POD, engine)} <= 1", _one(contract.METRIC_KV_USAGE))
-
-
-def _sum_of(*names: str) -> str:
-    return _by("sum", BY_POD, _by("max", _WITHIN_POD, _any_of(names)))
 
 
 def _gauge(name: str) -> str:

@@ -103,7 +103,7 @@ async def test_figures_are_those_of_the_pools_live_pods(live: Prometheus) -> Non
     pool = found["team/llama"]
     assert [pod.name for pod in pool.pods] == ["llama-0", "llama-1"]
     for pod in pool.pods:
-        assert_known(pod, kv_usage=0.93, waiting=15.0, running=4.0, prompt_tokens_rate=0.0, requests_rate=0.0)
+        assert_known(pod, kv_usage=0.93, waiting=12.0, running=4.0, prompt_tokens_rate=0.0, requests_rate=0.0)
         assert isinstance(pod.output_tokens_rate, Missing)  # the page has no such counter
     assert pool.trouble is None
     assert found["team/empty"] == PoolReading(

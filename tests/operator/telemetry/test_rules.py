@@ -65,7 +65,7 @@ SERIES = {
 
 BY_POD: dict[str, dict[str, float]] = {
     rules.POD_KV_USAGE: {A: 0.75, B: 0.25, C: 1.5},
-    rules.POD_WAITING: {A: 7, B: 2, C: 1},
+    rules.POD_WAITING: {A: 4, B: 2, C: 1},
     rules.POD_RUNNING: {A: 6, B: 5, C: 2},
     rules.POD_PROMPT_TOKENS: {A: 100, B: 50, C: 1},
     rules.POD_CACHED_TOKENS: {A: 20, B: 10, C: 1},
@@ -80,7 +80,7 @@ BY_POOL: dict[str, float] = {
     rules.POOL_TPOT_P50: 0.0625,
     rules.POOL_TPOT_P90: 0.1125,
     rules.POOL_KV_USAGE: 2.5 / 3,
-    rules.POOL_WAITING: 10,
+    rules.POOL_WAITING: 7,
     rules.POOL_RUNNING: 13,
     rules.POOL_PROMPT_TOKENS: 151,
     rules.POOL_CACHED_TOKENS: 31,
