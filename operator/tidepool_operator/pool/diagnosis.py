@@ -169,7 +169,7 @@ def log_tail(text: str) -> str:
 
 
 def _has_served(pod: Object, engine: Object) -> bool:
-    """Whether the engine was ready in its present life: between its start and its first readiness there is a gap."""
+    """Whether the engine was ready in its present life: its first readiness comes a while after its start."""
     since = str(condition(pod, "Ready").get("lastTransitionTime") or "")
     begun = str(((engine.get("state") or {}).get("running") or {}).get("startedAt") or "")
     # Both are RFC 3339 in UTC with whole seconds, which sort as they follow one another.
