@@ -30,6 +30,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.handled import HandlerApplication
+from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import Application, Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
@@ -187,5 +188,10 @@ async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) 
     stack.push_async_callback(state.close)
     pool = services.pools.at(engine.host, engine.port, forever=True)
     loads = load_endpoints(state.feed, state.report)
-    application = Sidecar(services, state, pool, loads)
+    peers = None
+    if options.peers is not None:
+        own = () if options.pod_address is None else (options.pod_address,)
+        peers = Peers(options.peers, state.boot, own, services.spawn)
+        stack.callback(peers.close)
+    application = Sidecar(services, state, pool, loads, peers)
     return Role(application, sidecar_metrics(state), sidecar_control(state))

@@ -41,6 +41,7 @@ class Options:
     settings_file: Path | None = None
     model: str | None = None
     peers: str | None = None
+    pod_address: str | None = None
     fleet_file: Path | None = None
 
 
@@ -75,6 +76,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         settings_file=given.settings,
         model=given.model,
         peers=given.peers,
+        pod_address=environment.get("POD_IP") or None,
     )
 
 

@@ -38,11 +38,14 @@ def chat(model: str = "tiny", *, stream: bool = False, **more: Any) -> bytes:
 class RawClient:
     """One connection."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, host: str = "127.0.0.1", source: str | None = None) -> None:
+        self._host, self._port = host, port
+        self._source = None if source is None else (source, 0)
 
     async def __aenter__(self) -> Self:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 27)
+        self.reader, self.writer = await asyncio.open_connection(
+            self._host, self._port, limit=1 << 27, local_addr=self._source
+        )
         return self
 
     async def __aexit__(

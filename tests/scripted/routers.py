@@ -1,7 +1,7 @@
 """Both roles in the test's own process, on ports of their own, before scripted engines."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import Application, Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
@@ -99,20 +100,41 @@ async def start_gateway(
 
 
 async def start_sidecar(
-    engine: str, *, settings: SidecarSettings | None = None, ready: bool = True, **limits: float
+    engine: str,
+    *,
+    settings: SidecarSettings | None = None,
+    ready: bool = True,
+    pod: str = "pod-1",
+    address: tuple[str, int] = ("127.0.0.1", 0),
+    peers: Sequence[str] | None = None,
+    **limits: float,
 ) -> RunningRouter:
-    """A sidecar before one engine; waits until the engine is ready."""
+    """A sidecar before one engine; waits until the engine is ready.
+
+    `peers` are the addresses of the pool as DNS would name them; all sidecars of a pool have one port.
+    """
     endpoint = Endpoint.at("127.0.0.1", int(engine.rpartition(":")[2]))
-    state = SidecarState(endpoint, settings or SidecarSettings(pool="pool"), pod="pod-1", boot="test")
+    state = SidecarState(endpoint, settings or SidecarSettings(pool="pool"), pod=pod, boot=f"test-{pod}")
     await state.start()
     if ready:
         await until(lambda: state.why_not_ready() is None)
 
+    found: list[Peers] = []
+
     def application(services: Services) -> Sidecar:
         engine = services.pools.at(endpoint.host, endpoint.port, forever=True)
-        return Sidecar(services, state, engine, load_endpoints(state.feed, state.report))
+        if peers is not None:
+            url = f"dns+http://pool-peers.default.svc:{address[1]}"
+            found.append(Peers(url, state.boot, (), services.spawn, lambda _: peers))
+        loads = load_endpoints(state.feed, state.report)
+        return Sidecar(services, state, engine, loads, found[0] if found else None)
 
-    return await _serve(application, limits, state, lambda: state.ledger.running, state.close)
+    async def close() -> None:
+        await state.close()
+        for each in found:
+            each.close()
+
+    return await _serve(application, limits, state, lambda: state.ledger.running, close, address)
 
 
 async def _serve(
@@ -121,9 +143,10 @@ async def _serve(
     state: Any,
     live: Callable[[], int],
     close_state: Callable[[], Awaitable[None]],
+    address: tuple[str, int] = ("127.0.0.1", 0),
 ) -> RunningRouter:
     services = Services(replace(QUICK, **limits))  # type: ignore[arg-type]
     services.pools.start()
     server = Server(application(services), services.limits, "traffic")
-    port = await server.start("127.0.0.1", 0)
+    port = await server.start(*address)
     return RunningRouter(port, server, services, state, live, close_state)

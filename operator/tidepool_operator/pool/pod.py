@@ -110,7 +110,11 @@ def _router(pool: ModelPool, image: str) -> Object:
             "--peers",
             contract.peers_url(name, namespace),
         ],
-        "env": [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")],
+        "env": [
+            _field("POD_NAME", "metadata.name"),
+            _field("POD_NAMESPACE", "metadata.namespace"),
+            _field("POD_IP", "status.podIP"),
+        ],
         "ports": [
             {"name": "http", "containerPort": contract.TRAFFIC_PORT},
             {"name": "metrics", "containerPort": contract.METRICS_PORT},

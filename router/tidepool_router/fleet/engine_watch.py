@@ -68,6 +68,10 @@ class EngineWatch:
             self._scraped_at = now
             self._note(await scrape_engine(self.engine))
 
+    def gone(self, problem: str) -> None:
+        """Somebody found nobody listening on its port: that counts at once, as if a look had seen it."""
+        self._take(Probe(answers=False, problem=problem, gone=True))
+
     async def page(self) -> bytes | None:
         """The engine's own metrics page, for a scrape of ours; None when it does not answer."""
         try:

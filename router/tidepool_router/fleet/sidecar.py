@@ -85,6 +85,16 @@ class SidecarState:
             return Health.DOWN if self.watch.was_up else Health.STARTING
         return Health.HUNG if self.watch.hung else Health.READY
 
+    @property
+    def boot(self) -> str:
+        """Tells this process from all others."""
+        return self._boot
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether the engine would take one, draining or not."""
+        return self._why_engine_takes_none() is None
+
     def why_not_started(self) -> str | None:
         """None when the engine answers and serves the model, else a sentence for /engine/started."""
         return self.watch.problem
@@ -104,15 +114,13 @@ class SidecarState:
         """Count a request that goes to the engine now; the caller owes one `close` of the entry.
 
         While draining requests are still taken, for lists of endpoints lag. Raises NoPods when the engine cannot
-        take one, QueueFull when as many as the settings allow wait already.
+        take one, QueueFull when as many as the settings allow wait already; the caller counts what it refuses.
         """
         reason = self._why_engine_takes_none()
         if reason is not None:
-            self.metrics.refused(503)
             raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
         waiting, limit = self.watch.waiting, self.settings.routing.queue.max_waiting
         if waiting and waiting >= limit:
-            self.metrics.refused(429)
             message = f"{waiting} requests wait for {self.pod} already and {limit} may; try later."
             raise QueueFull(message, _RETRY_AFTER_SECONDS)
         return self.ledger.open(self.estimator.estimate(facts), now)
@@ -183,6 +191,11 @@ class SidecarState:
             log.info("draining", extra={"timeout_seconds": timeout_seconds, "running": self.ledger.running})
             self.feed.touch()
         return self._drain
+
+    def engine_gone(self, problem: str) -> None:
+        """A request found nobody listening where the engine should: believe it before the next look."""
+        self.watch.gone(problem)
+        self.feed.touch()
 
     async def drain(self) -> None:
         """Begin to drain, and return when nothing runs any more or at the drain timeout."""

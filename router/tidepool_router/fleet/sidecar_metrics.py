@@ -43,13 +43,23 @@ class SidecarMetrics:
         ).labels()
         self.engine_ready = registry.gauge(contract.METRIC_ENGINE_READY, "1 when the pod takes requests.").labels()
         self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
+        self._handed_on = registry.counter(
+            contract.METRIC_HANDED_ON, "Requests that went to a peer and ended.", "outcome"
+        )
+        self.held = registry.gauge(
+            contract.METRIC_HELD, "Requests that wait until an engine of the pool takes them."
+        ).labels()
         self.late_calls = registry.counter(
             contract.METRIC_LATE_CALLS, "Calls on requests that had ended; more than a few is a defect."
         ).labels()
 
-    def refused(self, code: int) -> None:
-        """A request was answered by the sidecar itself and never reached the engine."""
-        self._requests.labels(str(code), Outcome.REFUSED.value).inc()
+    def unserved(self, code: int, outcome: Outcome) -> None:
+        """A request ended that reached no engine: it was refused, or its client left while it was held."""
+        self._requests.labels(str(code), outcome.value).inc()
+
+    def handed_on(self, outcome: Outcome) -> None:
+        """A request ended that a peer was asked to serve; what else there is to count of it, the peer counts."""
+        self._handed_on.labels(outcome.value).inc()
 
     def opened(self, entry: Entry, now: float) -> None:
         """Gauges come from the ledger's sums."""

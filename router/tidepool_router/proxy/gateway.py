@@ -24,6 +24,8 @@ _NAMES_IN_MESSAGE: Final = 20
 _NOT_QUEUED: Final = b"x-tidepool-queue-ms: 0\r\n"
 # Answers that speak against a pod; 501 says that its model cannot do what was asked.
 _FAULTS: Final = frozenset((500, 502, 503, 504))
+# Failures by which a pod is seen to be gone.
+_DEATHS: Final = frozenset(("connect", "reset"))
 
 
 class Gateway:
@@ -180,15 +182,21 @@ class GatewayExchange(Exchange):
             return False
         now = monotonic()
         other = self._pool.pick(self._facts, now, self._failed_keys)
-        if other is None:
+        # The last pod may have just died, and is known to have only by this failure: then the request is held.
+        if other is None and error.kind not in _DEATHS:
             return False
         if not self._services.retries.spend():
-            other.close(Outcome.CANCELLED, now)
+            if other is not None:
+                other.close(Outcome.CANCELLED, now)
             return False
         if reservation is not None:
             reservation.close(Outcome.ERROR, now)
         self._fleet.metrics.retries(self._pool.name, error.kind).inc()
-        self._go(other)
+        if other is None:
+            self._reservation = self._entry = None
+            self._spawn(self._wait())
+        else:
+            self._go(other)
         return True
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:

@@ -136,6 +136,20 @@ class ServerConnection(asyncio.Protocol):
         """Whether the client is behind."""
         return self._writing_paused
 
+    @property
+    def remote_address(self) -> str:
+        """Whence the client came; empty when it has just gone."""
+        return _address(self.transport.get_extra_info("peername"))
+
+    @property
+    def local_address(self) -> str:
+        """Which of our addresses the client reached, after any rewriting on its way."""
+        return _address(self.transport.get_extra_info("sockname"))
+
+    def hand_over(self, exchange: ActiveExchange) -> None:
+        """The active exchange has let go of its request, and this one answers in its place."""
+        self._exchange = exchange
+
     def write(self, data: bytes) -> None:
         """Bytes of the answer, framed by the caller; in vain when the client has just gone."""
         if not self.transport.is_closing():
@@ -270,6 +284,10 @@ class ServerConnection(asyncio.Protocol):
         if self._reading_paused and not self._closing:
             self._reading_paused = False
             self.transport.resume_reading()
+
+
+def _address(name: object) -> str:
+    return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) and name else ""
 
 
 class Server:

@@ -1,4 +1,7 @@
-"""The sidecar's exchanges: all goes to one engine, and each request is in the ledger for as long as it lives."""
+"""The sidecar's exchanges: requests go to one engine and are in its ledger for as long as they live there.
+
+What the engine does not take, or failed before a byte of the answer was passed on, goes on to handon.py.
+"""
 
 from time import monotonic
 from typing import Any, Final
@@ -6,13 +9,15 @@ from typing import Any, Final
 import msgspec
 
 from tidepool_router.control import Handler
-from tidepool_router.errors import UpstreamError
+from tidepool_router.errors import NoPods, Refused, UpstreamError
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
 from tidepool_router.proxy.begin import facts_of, refuse_path, renamed
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
+from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
+from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
@@ -26,14 +31,22 @@ _ASKS_USAGE: Final = frozenset((Api.CHAT, Api.COMPLETIONS))
 
 
 class Sidecar:
-    """Application of the sidecar's traffic port; `loads` answers the load paths."""
+    """Application of the sidecar's traffic port; `loads` answers the load paths. A Home for what was handed on."""
 
-    def __init__(self, services: Services, state: SidecarState, engine: ConnectionPool, loads: Handler) -> None:
+    def __init__(
+        self,
+        services: Services,
+        state: SidecarState,
+        engine: ConnectionPool,
+        loads: Handler,
+        peers: Peers | None = None,
+    ) -> None:
         self.services = services
         self.state = state
         self.engine = engine
         self.pod_line = b"x-tidepool-pod: %b\r\n" % state.pod.encode("latin-1", "replace")
         self._loads = loads
+        self._handon = None if peers is None else HandOn(state, services, peers)
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         """Application."""
@@ -45,12 +58,14 @@ class Sidecar:
             return self._infer(request, connection, route)
         if kind in (Kind.LOAD, Kind.LOAD_STREAM):
             return Handled(self.services, self._loads, request, connection)
+        self._part_from(request)
         exchange = Asking(self, request, connection, shows_models=kind is Kind.MODELS)
         exchange.begin()
         return exchange
 
     def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
         self.services.check_room(len(request.body))
+        self.services.retries.earn()
         facts = facts_of(request, route)
         state = self.state
         settings = state.settings
@@ -60,10 +75,49 @@ class Sidecar:
         if asks:
             request.body = ask_usage(request.body)
         now = monotonic()
-        entry = state.open(facts, now)  # from here on the exchange owes its close
+        try:
+            entry = state.open(facts, now)  # from here on the exchange owes its close
+        except Refused as refused:
+            return self._refused(Trip(request, facts, asks, refused), connection)
         exchange = SidecarExchange(self, request, connection, facts, entry, drop_usage=asks)
         exchange.begin()
         return exchange
+
+    def _refused(self, trip: Trip, connection: ServerConnection) -> ActiveExchange:
+        self._part_from(trip.request)
+        if self._handon is None:
+            self.state.metrics.unserved(trip.refused.refusal.status, Outcome.REFUSED)
+            raise trip.refused
+        exchange = HandOnExchange(self._handon, self, trip, connection)
+        exchange.begin()
+        return exchange
+
+    def _part_from(self, request: Request) -> None:
+        """While the engine takes none, clients do better with a connection to another pod than with this one."""
+        if not self.state.takes_requests:
+            request.keep_alive = False
+
+    def engine_failed(self, trip: Trip, error: UpstreamError, client: ServerConnection) -> Exchange | None:
+        """Before the client got a byte: the exchange in which the request goes on; None when it does not."""
+        if isinstance(error.__cause__, ConnectionRefusedError):
+            self.state.engine_gone(str(error))
+        self._part_from(trip.request)
+        handon = self._handon
+        if handon is None or error.kind not in ("connect", "reset"):
+            return None
+        if not handon.again(trip, "", sent=error.kind != "connect"):
+            return None
+        return HandOnExchange(handon, self, trip, client)
+
+    def admit(self, trip: Trip) -> Entry:
+        """Home."""
+        return self.state.open(trip.facts, monotonic())
+
+    def run_here(self, trip: Trip, entry: Entry, client: ServerConnection) -> None:
+        """Home."""
+        exchange = ReturnedExchange(self, entry, client, trip)
+        client.hand_over(exchange)
+        exchange.begin()
 
 
 class SidecarExchange(Exchange):
@@ -100,8 +154,19 @@ class SidecarExchange(Exchange):
         )
 
     def _try_elsewhere(self, error: UpstreamError) -> bool:
-        del error
-        return False
+        request, body = self._request, self._request.body
+        other = self._sidecar.engine_failed(self._trip(error), error, self._client)
+        if other is None:
+            return False
+        self._finish(Outcome.ERROR, 502)
+        request.body = body  # the other exchange's now
+        self._client.hand_over(other)
+        other.begin()
+        return True
+
+    def _trip(self, error: UpstreamError) -> Trip:
+        refused = NoPods(f"The engine of {self._sidecar.state.pod} failed: {error}.")
+        return Trip(self._request, self._facts, self._drop_usage, refused, self._request_id)
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         entry = self._entry
@@ -113,6 +178,21 @@ class SidecarExchange(Exchange):
             if outcome is Outcome.OK:
                 self._sidecar.state.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
         entry.close(outcome, now)
+
+
+class ReturnedExchange(SidecarExchange):
+    """One request that was held, and runs on the own engine after all."""
+
+    __slots__ = ("_past",)
+
+    def __init__(self, sidecar: Sidecar, entry: Entry, client: ServerConnection, trip: Trip) -> None:
+        super().__init__(sidecar, trip.request, client, trip.facts, entry, drop_usage=trip.drop_usage)
+        self._past = trip
+        self._request_id = trip.request_id or self._request_id
+
+    def _trip(self, error: UpstreamError) -> Trip:
+        del error
+        return self._past
 
 
 class Asking(Exchange):

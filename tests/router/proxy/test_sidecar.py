@@ -41,7 +41,7 @@ async def test_each_answer_carries_pod_and_load(sidecar: Any) -> None:
             answer = await client.ask(post(chat()))
 
     assert answer.headers[b"x-tidepool-pod"] == b"pod-1"
-    assert answer.headers[b"x-tidepool-load"].startswith(b"test;")
+    assert answer.headers[b"x-tidepool-load"].startswith(b"test-pod-1;")
 
 
 async def test_the_gateway_takes_the_load_off_and_keeps_the_pod(sidecar: Any, gateway: Any) -> None:
@@ -75,14 +75,14 @@ async def test_load_reports_are_given_once_and_as_a_stream(sidecar: Any) -> None
             assert report.running == 0
 
 
-async def test_while_the_engine_is_away_requests_are_refused_with_503(sidecar: Any) -> None:
+async def test_while_the_engine_is_away_requests_are_refused_and_their_connections_closed(sidecar: Any) -> None:
     router = await sidecar("http://127.0.0.1:1", ready=False)
-    async with RawClient(router.port) as client:
-        for _ in range(2):
-            answer = await client.ask(post(chat()))
-            assert answer.status == 503
+    for request in (post(chat()), b"GET /health HTTP/1.1\r\n\r\n"):
+        async with RawClient(router.port) as client:
+            answer = await client.ask(request)
+            assert (answer.status, answer.headers[b"connection"]) == (503, b"close")
             assert answer.headers[b"retry-after"]
-        assert (await client.ask(b"GET /health HTTP/1.1\r\n\r\n")).status == 503
+            assert await client.rest() == b""
 
 
 async def test_draining_serves_what_comes_and_closes_each_connection(sidecar: Any) -> None:
