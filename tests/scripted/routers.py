@@ -106,12 +106,12 @@ async def start_sidecar(
     ready: bool = True,
     pod: str = "pod-1",
     address: tuple[str, int] = ("127.0.0.1", 0),
-    peers: Sequence[str] | None = None,
+    peers: Callable[[str], Sequence[str]] | None = None,
     **limits: float,
 ) -> RunningRouter:
     """A sidecar before one engine; waits until the engine is ready.
 
-    `peers` are the addresses of the pool as DNS would name them; all sidecars of a pool have one port.
+    `peers` is asked for the addresses of the pool as DNS would be; all sidecars of a pool have one port.
     """
     endpoint = Endpoint.at("127.0.0.1", int(engine.rpartition(":")[2]))
     state = SidecarState(endpoint, settings or SidecarSettings(pool="pool"), pod=pod, boot=f"test-{pod}")
@@ -125,7 +125,7 @@ async def start_sidecar(
         engine = services.pools.at(endpoint.host, endpoint.port, forever=True)
         if peers is not None:
             url = f"dns+http://pool-peers.default.svc:{address[1]}"
-            found.append(Peers(url, state.boot, (), services.spawn, lambda _: peers))
+            found.append(Peers(url, state.boot, (), services.spawn, peers))
         loads = load_endpoints(state.feed, state.report)
         return Sidecar(services, state, engine, loads, found[0] if found else None)
 

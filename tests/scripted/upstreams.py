@@ -68,16 +68,26 @@ async def answer_json(seen: Seen) -> None:
 class ScriptedEngine:
     """Answers requests by `script`, one after the other on each connection; what routers ask aside, plainly.
 
-    `requests` has all that came for the script, `connections` counts those that were ever accepted.
+    `requests` has all that came for the script, `connections` counts those that were ever accepted. With `load`,
+    which is a load report, it passes for a sidecar; `page` is its metrics page.
     """
 
-    def __init__(self, script: Script = answer_json) -> None:
+    def __init__(
+        self,
+        script: Script = answer_json,
+        *,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        load: bytes | None = None,
+        page: bytes = b"",
+    ) -> None:
         self.script = script
+        self.load = load
+        self.page = page
+        self.host, self.port = address
         self.requests: list[Seen] = []
         self.connections = 0
         self.open = 0
         self.arrived: asyncio.Queue[Seen] = asyncio.Queue()
-        self.port = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -87,7 +97,7 @@ class ScriptedEngine:
         return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=1 << 27)
+        self._server = await asyncio.start_server(self._accept, self.host, self.port, limit=1 << 27)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -128,10 +138,12 @@ class ScriptedEngine:
 
     async def _answer(self, seen: Seen, reader: asyncio.StreamReader) -> None:
         path = seen.line.split(b" ")[1]
-        if path.startswith(b"/tidepool/"):
+        if path == b"/tidepool/load" and self.load is not None:
+            await seen.answer(self.load)
+        elif path.startswith(b"/tidepool/"):
             await seen.answer(b"{}", b"404 Not Found")
         elif path == b"/metrics":
-            await seen.answer(b"")
+            await seen.answer(self.page)
         elif path in (b"/health", b"/v1/models") and b"x-test" not in seen.headers:
             await seen.answer(b'{"object":"list","data":[{"id":"tiny","object":"model","root":"tiny"}]}')
         else:

@@ -130,7 +130,7 @@ def test_the_ledger_fills_the_sidecars_page() -> None:
     entry.usage(80, 11, 30)
     entry.code = 200
     entry.close(Outcome.OK, 12.0)
-    metrics.refused(503)
+    metrics.unserved(503, Outcome.REFUSED)
 
     samples = parse(metrics.registry.render())
 

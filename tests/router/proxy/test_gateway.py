@@ -47,6 +47,32 @@ async def test_requests_for_a_pool_at_zero_are_held_until_a_pod_comes(gateway: A
     assert int(answer.headers[b"x-tidepool-queue-ms"]) > 0
 
 
+async def test_a_request_that_meets_the_death_of_the_only_pod_is_held_until_it_is_back(gateway: Any) -> None:
+    engine = ScriptedEngine()
+    async with engine:
+        router = await gateway(engine.url)
+    pool = router.state.pools["default/pool"]
+    async with RawClient(router.port) as client:
+        await client.send(post(chat()))
+        await until(lambda: pool.queue.held == 1)
+        assert pool.in_flight == 0
+        async with engine:
+            answer = await client.answer()
+
+    assert answer.status == 200
+    assert int(answer.headers[b"x-tidepool-queue-ms"]) > 0
+
+
+async def test_a_request_whose_only_pod_stays_dead_is_held_no_longer_than_the_queue_allows(gateway: Any) -> None:
+    async with ScriptedEngine() as engine:
+        router = await gateway(engine.url, routing=Routing(queue=Queue(timeout="300ms")))
+    async with RawClient(router.port) as client:
+        answer = await client.ask(post(chat()))
+
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "queue_timeout")
+    assert answer.headers[b"retry-after"]
+
+
 async def test_what_is_held_is_bounded_in_number_and_time(gateway: Any) -> None:
     queue = Queue(max_waiting=2, timeout="300ms", cold_start_timeout="300ms")
     router = await gateway(wakes=True, routing=Routing(queue=queue))

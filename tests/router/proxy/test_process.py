@@ -17,6 +17,8 @@ import pytest
 from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
 from scripted.clients import RawClient, chat, post
+from scripted.upstreams import ScriptedEngine
+from tidepool_api.load import Health, LoadReport
 from tidepool_router.errors import SettingsError
 from tidepool_router.settings import parse, read_sidecar_settings
 
@@ -186,12 +188,30 @@ async def test_a_drain_makes_each_answer_the_last_of_its_connection_and_still_se
             assert (await control.ask(b"GET %b HTTP/1.1\r\n\r\n" % ready.encode())).status == 503
 
 
+async def test_a_sidecar_without_its_engine_uses_the_peers_that_it_was_told_of() -> None:
+    load = LoadReport(health=Health.READY, boot="peer").encode()
+    async with ScriptedEngine(address=("127.0.1.9", 0), load=load) as peer:
+        peers = f"http://{peer.host}:{peer.port}"
+        arguments = ("sidecar", "--engine", "http://127.0.0.1:1", "--peers", peers)
+        async with _program(*arguments, ready="/healthz") as program, RawClient(program.port) as client:
+            answer = await client.ask(post(chat()))
+            async with httpx.AsyncClient() as scraper:
+                page = (await scraper.get(program.url(1) + "/metrics")).text
+
+        assert answer.status == 200
+        assert 'tidepool_requests_handed_on_total{outcome="ok"} 1' in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["gateway", "--fleet", "missing.yaml"], "missing.yaml"),
         (["gateway", "--fleet", "bad.yaml"], "pools"),
         (["sidecar", "--engine", "ftp://x"], "http://127.0.0.1:8000"),
+        (
+            ["sidecar", "--engine", "http://127.0.0.1:1", "--peers", "dns+http://10.0.0.1:1"],
+            "dns+http://10.0.0.1:1",
+        ),
         (["sidecar", "--engine", "http://127.0.0.1:1", "--settings", "missing.json"], "missing.json"),
     ],
 )
@@ -211,9 +231,11 @@ async def test_settings_that_cannot_be_used_are_named_in_one_line(
 
 
 def test_ports_stand_beside_each_other() -> None:
-    options = parse(["sidecar", "--engine", "http://127.0.0.1:8000", "--port", "9000"], {"POD_NAME": "p"})
+    environment = {"POD_NAME": "p", "POD_IP": "10.0.0.7"}
+    options = parse(["sidecar", "--engine", "http://127.0.0.1:8000", "--port", "9000"], environment)
 
     assert (options.port, options.metrics_port, options.control_port, options.pod) == (9000, 9001, 9002, "p")
+    assert options.pod_address == "10.0.0.7"
     assert parse(["gateway", "--max-body-bytes", "5"], {}).limits.max_body_bytes == 5
 
 
