@@ -1,12 +1,16 @@
 """What both roles do with a request before it has an exchange."""
 
+from collections.abc import Mapping
+
+import msgspec
+
 from tidepool_router.control import Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import RequestFacts
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.wire.body import inspect, rename_model
 from tidepool_router.wire.errors import REASONS
-from tidepool_router.wire.messages import SESSION, Request
+from tidepool_router.wire.messages import PRIORITY, SESSION, Request
 from tidepool_router.wire.paths import Kind, Route, path_of
 
 
@@ -21,6 +25,13 @@ def facts_of(request: Request, route: Route) -> RequestFacts:
         content_type=special.get(b"content-type", b""),
         session=None if session is None else session.decode("latin-1"),
     )
+
+
+def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, int]) -> RequestFacts:
+    """The facts with the number of the priority that the request names; an unknown name changes nothing."""
+    name = request.special.get(PRIORITY)
+    number = None if name is None else priorities.get(name.decode("latin-1"))
+    return facts if number is None else msgspec.structs.replace(facts, priority=number)
 
 
 def renamed(request: Request, model: str) -> bytes:

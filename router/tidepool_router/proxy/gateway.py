@@ -12,7 +12,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Outcome
-from tidepool_router.proxy.begin import facts_of, refuse_path, renamed, write_response
+from tidepool_router.proxy.begin import facts_of, prioritised, refuse_path, renamed, write_response
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
@@ -68,12 +68,7 @@ class Gateway:
         pool = self.fleet.route(facts.model)
         if pool is None:
             raise self._unknown_model(facts.model)
-        priority = request.special.get(b"x-tidepool-priority")
-        if priority is not None:
-            named = pool.routing.priorities.get(priority.decode("latin-1"))
-            if named is not None:
-                facts = msgspec.structs.replace(facts, priority=named)
-        return facts, pool
+        return prioritised(facts, request, pool.routing.priorities), pool
 
     def _unknown_model(self, model: str) -> Refused:
         names = [card.id for card in self.fleet.models()]

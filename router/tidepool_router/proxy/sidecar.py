@@ -13,7 +13,7 @@ from tidepool_router.errors import NoPods, Refused, UpstreamError
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.proxy.begin import facts_of, refuse_path, renamed
+from tidepool_router.proxy.begin import facts_of, prioritised, refuse_path, renamed
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
@@ -85,6 +85,7 @@ class Sidecar:
 
     def _refused(self, trip: Trip, connection: ServerConnection) -> ActiveExchange:
         self._part_from(trip.request)
+        trip.facts = prioritised(trip.facts, trip.request, self.state.settings.routing.priorities)
         if self._handon is None:
             self.state.metrics.unserved(trip.refused.refusal.status, Outcome.REFUSED)
             raise trip.refused

@@ -234,8 +234,49 @@ async def test_what_is_held_goes_to_the_own_engine_when_that_is_back(start: Star
     for answer in answers:
         assert (answer.status, answer.headers[b"x-tidepool-pod"]) == (200, b"pod-1")
         assert answer.headers[b"x-request-id"] == b"abc"
+    assert [seen.body for seen in engine.requests] == [chat(), chat()]
     assert _counted(first, contract.METRIC_REQUESTS)['code="200",outcome="ok"'] == 2
     assert not _counted(first, contract.METRIC_HANDED_ON)
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_burst_is_spread_over_the_peers(start: StartSidecar, port: int, held: bool) -> None:
+    starting, ready = (
+        LoadReport(health=health, boot="peer").encode() for health in (Health.STARTING, Health.READY)
+    )
+    first = await start(_ONE)
+    async with ScriptedEngine(address=(_TWO, port)) as one, ScriptedEngine(address=(_THREE, port)) as other:
+        one.load = other.load = starting if held else ready
+        clients = [RawClient(port, _ONE) for _ in range(8)]
+        for client in clients:
+            await client.__aenter__()
+            await client.send(post(chat()))
+        if held:
+            await until(lambda: _counted(first, contract.METRIC_HELD) == {"": 8})
+            one.load = other.load = ready
+        assert {(await client.answer()).status for client in clients} == {200}
+
+        assert min(len(one.requests), len(other.requests)) >= 2
+        for client in clients:
+            client.leave()
+
+
+async def test_what_is_held_goes_by_priority(start: StartSidecar, port: int) -> None:
+    ready = LoadReport(health=Health.READY, boot="peer").encode()
+    first = await start(_ONE)
+    clients = [RawClient(port, _ONE) for _ in range(9)]  # a round has eight
+    for count, client in enumerate(clients, 1):
+        await client.__aenter__()
+        name = b"interactive" if client is clients[-1] else b"batch"
+        await client.send(post(chat(), extra=b"x-tidepool-priority: %b\r\n" % name))
+        await until(lambda count=count: _counted(first, contract.METRIC_HELD) == {"": count})
+    async with ScriptedEngine(address=(_TWO, port), load=ready) as peer:
+        assert {(await client.answer()).status for client in clients} == {200}
+
+    places = [seen.headers[b"x-tidepool-priority"] for seen in peer.requests]
+    assert b"interactive" in places[:8]
+    for client in clients:
+        client.leave()
 
 
 async def test_an_engine_that_is_found_gone_is_believed_gone_at_once(start: StartSidecar, port: int) -> None:
@@ -325,6 +366,22 @@ async def test_a_peer_that_is_not_what_it_said_is_passed_over(start: StartSideca
         assert (len(liar.requests), len(second.requests)) == (1, 1)
         assert second.requests[0].headers[b"x-tidepool-handed-on"] == b"1"
         assert _counted(first, contract.METRIC_HANDED_ON) == {'outcome="ok"': 1}
+
+
+async def test_a_request_that_a_peer_may_be_running_goes_to_no_other(start: StartSidecar, port: int) -> None:
+    async def hangs(seen: Seen) -> None:
+        await asyncio.Event().wait()
+
+    ready = LoadReport(health=Health.READY, boot="peer").encode()
+    async with (
+        ScriptedEngine(hangs, address=(_TWO, port), load=ready) as one,
+        ScriptedEngine(hangs, address=(_THREE, port), load=ready) as other,
+    ):
+        await start(_ONE, first_byte_seconds=0.2)
+        async with RawClient(port, _ONE) as client:
+            assert (await client.ask(post(chat()))).status == 504
+
+        assert len(one.requests) + len(other.requests) == 1
 
 
 async def test_a_peer_that_dies_in_a_stream_ends_it_with_an_error(start: StartSidecar, port: int) -> None:
