@@ -36,14 +36,16 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 unit: setup ## Tests that need neither cluster nor engine
-	$(BIN)/pytest -q -m "not apiserver and not cluster and not engine and not prometheus and not bench"
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not apiserver and not cluster and not engine and not prometheus and not bench" tests
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
 
-test: lint ## Every test: unit, real API server, real vLLM, the real cluster end to end
+test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
-	$(BIN)/pytest -q -m "not bench" tests e2e
+	$(BIN)/python -m cluster prepare
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus) and not cluster and not bench" tests
+	$(BIN)/pytest -q -m "cluster and not bench and not soak" tests e2e
 
 bench: setup ## Measure beside the peer; JSON under build/bench (QUICK=1; PAGE=file.json writes docs/benchmarks.md)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(PAGE),--page $(PAGE))

@@ -36,18 +36,18 @@ class Case:
 def chat(**extra: Any) -> dict[str, Any]:
     """A chat of five tokens."""
     messages = [{"role": "user", "content": "Tell me of the sea."}]
-    return {"model": MODEL, "messages": messages, "max_tokens": 5, "ignore_eos": True} | extra
+    return {"model": MODEL, "messages": messages, "max_tokens": 12, "ignore_eos": True} | extra
 
 
 def text(**extra: Any) -> dict[str, Any]:
     """A completion of five tokens."""
-    return {"model": MODEL, "prompt": "Once upon a tide", "max_tokens": 5, "ignore_eos": True} | extra
+    return {"model": MODEL, "prompt": "Once upon a tide", "max_tokens": 12, "ignore_eos": True} | extra
 
 
 def message(**extra: Any) -> dict[str, Any]:
     """A message of five tokens, in Anthropic's API."""
     said = [{"role": "user", "content": "Tell me of the sea."}]
-    return {"model": MODEL, "messages": said, "max_tokens": 5} | extra
+    return {"model": MODEL, "messages": said, "max_tokens": 12} | extra
 
 
 def response(**extra: Any) -> dict[str, Any]:

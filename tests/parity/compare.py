@@ -43,12 +43,12 @@ class Stream:
     def outline(self) -> list[Any]:
         """The shapes of the events with what steers a reader: name, choice, finish reason, [DONE].
 
-        Of named events in a row that are alike only one is kept: vLLM joins tokens there as it likes.
+        Of events in a row that are alike only one is kept: vLLM joins tokens as it likes when it is busy.
         """
         outline: list[Any] = []
         for name, event in zip(self.names, self.events, strict=True):
             told = event if event == "[DONE]" else _outline(json.loads(event))
-            if not (name and outline and outline[-1] == (name, told)):
+            if not (outline and outline[-1] == (name, told)):
                 outline.append((name, told))
         return outline
 

@@ -96,13 +96,13 @@ def test_streams_have_the_same_framing(real: str, double: str, case: Case) -> No
     mine, its = Stream.of(ours.text), Stream.of(theirs.text)
     assert mine.separators_right
     assert its.separators_right
-    assert _sorted(its.outline()) == _sorted(mine.outline())
+    assert _kinds(its.outline()) == _kinds(mine.outline())
     if '"n": 2' not in str(case.content) and "two tides" not in str(case.content):
         assert its.outline() == mine.outline()  # of several choices the order is the scheduler's
 
 
-def _sorted(outline: list[Any]) -> list[str]:
-    return sorted(json.dumps(event, sort_keys=True) for event in outline)
+def _kinds(outline: list[Any]) -> set[str]:
+    return {json.dumps(event, sort_keys=True) for event in outline}
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=str)
