@@ -66,8 +66,11 @@ async def test_a_request_that_meets_the_death_of_the_only_pod_is_held_until_it_i
 async def test_a_request_whose_only_pod_stays_dead_is_held_no_longer_than_the_queue_allows(gateway: Any) -> None:
     async with ScriptedEngine() as engine:
         router = await gateway(engine.url, routing=Routing(queue=Queue(timeout="300ms")))
+    (pod,) = router.state.pools["default/pool"].pods.values()
     async with RawClient(router.port) as client:
         answer = await client.ask(post(chat()))
+
+    assert pod.ledger.sums().late_calls_total == 0
 
     assert (answer.status, answer.json()["error"]["code"]) == (503, "queue_timeout")
     assert answer.headers[b"retry-after"]

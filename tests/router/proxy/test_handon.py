@@ -318,6 +318,21 @@ async def test_an_engine_that_dies_before_the_first_byte_costs_nothing(
         assert _counted(first, contract.METRIC_REQUESTS) == {'code="502",outcome="error"': 1}
 
 
+async def test_a_sidecar_knows_itself_under_an_address_that_it_did_not_know(
+    start: StartSidecar, port: int
+) -> None:
+    async def dies_once(seen: Seen) -> None:
+        await (_dies if len(engine.requests) == 1 else answer_json)(seen)
+
+    async with ScriptedEngine(dies_once) as engine:
+        first = await start("0.0.0.0", engine.url)
+        async with RawClient(port, "127.0.9.9") as client:
+            assert (await client.ask(post(chat()))).status == 200
+
+        assert len(engine.requests) == 2
+        assert not _counted(first, contract.METRIC_HANDED_ON)
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
@@ -366,6 +381,31 @@ async def test_a_peer_that_is_not_what_it_said_is_passed_over(start: StartSideca
         assert (len(liar.requests), len(second.requests)) == (1, 1)
         assert second.requests[0].headers[b"x-tidepool-handed-on"] == b"1"
         assert _counted(first, contract.METRIC_HANDED_ON) == {'outcome="ok"': 1}
+
+
+async def test_after_a_peer_failed_it_the_own_engine_may_still_serve_it_under_the_same_id(
+    start: StartSidecar, port: int
+) -> None:
+    starting, ready = (
+        LoadReport(health=health, boot="peer").encode() for health in (Health.STARTING, Health.READY)
+    )
+
+    async def dies(seen: Seen) -> None:
+        peer.load = starting
+        seen.reset()
+
+    engine = ScriptedEngine()
+    async with ScriptedEngine(dies, address=(_TWO, port), load=ready) as peer:
+        async with engine:
+            first = await start(_ONE, engine.url)
+        async with RawClient(port, _ONE) as client:
+            await client.send(post(chat()))
+            await until(lambda: _counted(first, contract.METRIC_HELD) == {"": 1})
+            async with engine:
+                answer = await client.answer()
+
+    assert (answer.status, answer.headers[b"x-tidepool-pod"]) == (200, b"pod-1")
+    assert peer.requests[0].headers[b"x-request-id"] == answer.headers[b"x-request-id"]
 
 
 async def test_a_request_that_a_peer_may_be_running_goes_to_no_other(start: StartSidecar, port: int) -> None:
