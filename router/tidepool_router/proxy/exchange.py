@@ -362,8 +362,13 @@ class Exchange(ABC):
         event = error_event(self._api, f"{error}; the answer is not complete", observer.events)
         if observer.inside_event:
             event = b"\n\n" + event
-        client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event) if self._chunked else event)
-        client.close()
+        if self._chunked:
+            # The framing is whole, and the client may have sent its next request already: a close would lose that.
+            client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event))
+            client.finished(keep_alive=self._request.keep_alive)
+        else:
+            client.write(event)
+            client.close()
 
     def _answer_error(self, status: int, code: str, message: str) -> None:
         retry_after = 1.0 if status == 503 else None

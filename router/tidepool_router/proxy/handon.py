@@ -82,6 +82,7 @@ class HandOn:
         Where it was `sent` it may have run, which counts against the pool's retries and the process's budget.
         """
         trip.tried += (key,)
+        self.peers.forget(key)
         if not sent:
             return True
         trip.failures += 1
@@ -137,7 +138,9 @@ class HandOn:
 
     async def _let_go(self) -> None:
         """As long as something is held: turn away who has waited too long, give places to the next ones."""
+        placed = True  # whoever begins to wait has just looked
         while self.queue.held:
+            await asyncio.sleep(_ROUND_SECONDS if placed else _RETRY_SECONDS)
             for held in self.queue.expire(monotonic()):
                 waited = monotonic() - held.offered_at
                 message = f"No engine of the pool took the request within {waited:.0f} s; try later."
@@ -147,7 +150,6 @@ class HandOn:
             except Exception:  # who is held depends on this loop
                 _log.exception("looking for an engine failed; this is a fault of the router; going on")
                 placed = False
-            await asyncio.sleep(_ROUND_SECONDS if placed else _RETRY_SECONDS)
 
     async def _round(self) -> bool:
         engines = await self._engines()

@@ -115,6 +115,10 @@ class Peers:
         await asyncio.shield(looking)
         return self._peers
 
+    def forget(self, key: str) -> None:
+        """A peer failed: nobody goes there on the word of the last look."""
+        self._peers = [peer for peer in self._peers if peer.key != key]
+
     def _resolve(self) -> Sequence[str] | None:
         try:
             return self._lookup(self._host)

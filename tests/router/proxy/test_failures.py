@@ -211,6 +211,9 @@ async def test_after_the_first_event_the_stream_ends_with_an_error_event(
     start: Any, path: bytes, mid_event: bool, fault: str
 ) -> None:
     async def script(seen: Seen) -> None:
+        if len(engine.requests) > 1:
+            await seen.answer()
+            return
         await seen.begin_stream()
         await seen.chunk(_EVENT)
         if mid_event:
@@ -222,16 +225,17 @@ async def test_after_the_first_event_the_stream_ends_with_an_error_event(
     async with ScriptedEngine(script) as engine:
         router = await start(engine.url, chunk_seconds=0.2)
         async with RawClient(router.port) as client:
-            answer = await client.ask(post(chat(stream=True), path))
-            closed = await client.rest()
+            # The next request may be on its way already when the stream ends; it must not be lost with it.
+            await client.send(post(chat(stream=True), path) + post(chat()))
+            answer, following = await client.answer(), await client.answer()
 
-    assert closed == b""
+    assert following.status == 200
     assert answer.body.startswith(_EVENT)
     assert b"[DONE]" not in answer.body
     last = answer.body.rstrip(b"\n").split(b"\n\n")[-1]
     data = json.loads(last[last.index(b"data: ") + 6 :])
     assert all(name in data or name in data["error"] for name in _CUTS[path])
-    assert len(engine.requests) == 1
+    assert len(engine.requests) == 2
 
 
 async def test_half_an_answer_is_not_passed_off_as_a_whole_one(start: Any) -> None:
