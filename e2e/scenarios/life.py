@@ -140,9 +140,14 @@ def _restarted(world: World, name: str, restarts: int) -> bool | None:
 
 def scale_down(world: World, load: Load, slow: int, slow_tokens: int) -> None:
     """Load falls; 2 -> 1 while slow streams are open on both pods. The one that goes drains."""
-    load.send(slow, tokens=slow_tokens)
     load.keep(0)
-    wait_for("only slow streams", lambda: len(load.running()) <= slow or None, timeout_seconds=120)
+    wait_for("the load to end", lambda: not load.running() or None, timeout_seconds=120)
+    load.send(slow, tokens=slow_tokens)
+    wait_for(
+        "slow streams on both pods",
+        lambda: len({s.pod for s in load.receiving()}) == 2 or None,
+        timeout_seconds=30,
+    )
     with world.transition("load falls: 2 -> 1", load) as one:
         one.prometheus = world.waiting_by_pod()
         leaving = wait_for("a pod that leaves", lambda: _leaving(world), timeout_seconds=180)

@@ -7,11 +7,12 @@ from scenarios.kube import Object
 NAMESPACE = "demo"
 ENGINE_IMAGE = "localhost/tidepool-engine-base:local"
 
-# Four at a time, and blocks for twenty thousand tokens: a handful of clients makes requests wait.
+# Four at a time: a handful of clients makes requests wait. Blocks of 128 tokens for eighty thousand: a few slow
+# streams leave the KV cache nearly empty, so that a pool of two may shrink while they run.
 ENGINE_ARGS = [
     "--enforce-eager",
     "--max-num-seqs=4",
-    "--num-gpu-blocks-override=160",
+    "--num-gpu-blocks-override=640",
 ]
 
 # The engine and its model come on a read-only claim (`python -m cluster engine-volume`).
@@ -53,7 +54,7 @@ def cpu_pool(name: str = "tiny", namespace: str = NAMESPACE, **spec: object) -> 
             },
             "engine": {
                 "image": ENGINE_IMAGE,
-                "maxModelLen": 8192,
+                "maxModelLen": 16384,
                 "args": ENGINE_ARGS,
                 "env": [
                     {"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"},

@@ -11,7 +11,7 @@ from scenarios.kube import KubectlError, Object, condition, wait_for
 from scenarios.pools import ENGINE_IMAGE, cpu_pool
 from scenarios.world import World
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NAMESPACE = "broken"
 

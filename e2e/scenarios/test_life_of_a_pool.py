@@ -7,12 +7,13 @@ from scenarios.evidence import BUILD
 from scenarios.streams import Load, figures, load
 from scenarios.world import World
 
-pytestmark = pytest.mark.cluster
+# Five engine starts on two cores take their time.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 TOKENS = 200
 # At a few milliseconds a token these streams outlast the stabilisation window and the decision.
 SLOW_STREAMS = 4
-SLOW_TOKENS = 7000
+SLOW_TOKENS = 8000
 
 
 def test_a_pool_lives_from_apply_to_delete_and_no_stream_is_cut(world: World) -> None:

@@ -58,6 +58,8 @@ def _fixed(pool: ModelPool) -> Iterator[str]:
     yield "--host=127.0.0.1"
     yield f"--port={ENGINE_PORT}"
     yield "--scheduling-policy=priority"
+    # Without it `usage` names no cached tokens, and the ledger could not tell work from what needs none.
+    yield "--enable-prompt-tokens-details"
 
 
 def _engine(engine: Engine) -> Iterator[str]:

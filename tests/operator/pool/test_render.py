@@ -20,6 +20,7 @@ BASE_ARGS = (
     "--host=127.0.0.1",
     "--port=8000",
     "--scheduling-policy=priority",
+    "--enable-prompt-tokens-details",
 )
 
 
@@ -80,7 +81,7 @@ def test_the_token_is_referred_to_and_never_read() -> None:
 # A changed hash here means that an upgrade of the operator restarts every engine there is. If that is truly
 # wanted, say so in CHANGELOG.md and take the new hash.
 GOLDEN = {
-    "plain": ({}, "7819a1415f"),
+    "plain": ({}, "1b0162a949"),
     "gpu": (
         {
             "accelerator": {"count": 2, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
@@ -90,7 +91,7 @@ GOLDEN = {
             "scheduling": {"priorityClassName": "high"},
             "podTemplate": {"spec": {"containers": [{"name": "engine", "command": ["serve"]}]}},
         },
-        "0ee56f1d86",
+        "3376040be0",
     ),
 }
 
