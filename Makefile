@@ -44,14 +44,14 @@ manifests: setup ## Generate CRDs, rules and what the chart copies from them
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus) and not cluster and not bench" tests
-	$(BIN)/pytest -q -m "cluster and not bench and not soak" tests e2e
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster) and not bench" tests
+	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: setup ## Measure beside the peer; JSON under build/bench (QUICK=1; PAGE=file.json writes docs/benchmarks.md)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(PAGE),--page $(PAGE))
 
 soak: setup ## What takes longer than make test may
-	$(BIN)/pytest -q -m soak e2e
+	$(BIN)/pytest -q -s -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)
 	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES)) \

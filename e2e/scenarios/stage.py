@@ -105,9 +105,11 @@ def own_cluster(evidence: Evidence) -> World:
         if "://" in word
     )
     evidence.say("cluster, images and Prometheus stand")
-    install(kube, str(programs / "helm"), Images("localhost", tags), prometheus_url)
-    evidence.say("chart installed by helm; operator and gateways are Ready")
     pool = cpu_pool()
+    # `helm test` then asks this model for a streamed answer.
+    asked = ("--set-string", f"test.model={pool['spec']['model']['name']}")
+    install(kube, str(programs / "helm"), Images("localhost", tags), prometheus_url, asked)
+    evidence.say("chart installed by helm; operator and gateways are Ready")
     cluster("engine-volume", "--namespace", pool["metadata"]["namespace"])
     return World(
         kube=kube,

@@ -5,20 +5,22 @@ import pytest
 from scenarios import life, stage
 from scenarios.evidence import BUILD
 from scenarios.streams import Load, figures, load
-from scenarios.world import World
+from scenarios.world import RELEASE, SYSTEM_NAMESPACE, World
 
 # Five engine starts on two cores take their time.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 TOKENS = 200
 # At a few milliseconds a token these streams outlast the stabilisation window and the decision.
-SLOW_STREAMS = 4
+SLOW_STREAMS = 3
 SLOW_TOKENS = 8000
 
 
 def test_a_pool_lives_from_apply_to_delete_and_no_stream_is_cut(world: World) -> None:
     life.apply_pool(world)
     stage.find_service(world)
+    told = stage.helm(world.kube, world.helm, "test", RELEASE, "--namespace", SYSTEM_NAMESPACE, "--logs")
+    assert world.model in told
     with load(world.routes(), world.model, TOKENS) as clients:
         _under_load(world, clients)
         life.to_zero(world)

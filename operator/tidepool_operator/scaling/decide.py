@@ -73,10 +73,9 @@ def _kept(now: float, since: float | None, *, holds: bool) -> float | None:
 
 def _saturation(now: float, reading: PoolReading, memory: Memory) -> Memory:
     """Learn how many requests a pod runs when others have to wait, and that it can run more when none do."""
-    counts = [count for pod in reading.ready() if (count := figures.running(pod)) is not None]
-    if not counts:
+    runs = _running_at_once(reading)
+    if runs is None:
         return memory
-    runs = sum(counts) / len(counts)
     known = memory.saturated_running
     if runs > 0 and needs.crowded(now, reading, memory):
         return replace(memory, saturated_running=runs, saturated_at=now)
@@ -85,6 +84,19 @@ def _saturation(now: float, reading: PoolReading, memory: Memory) -> Memory:
             return replace(memory, saturated_running=None, saturated_at=None)
         return replace(memory, saturated_running=max(known, runs))
     return memory
+
+
+def _running_at_once(reading: PoolReading) -> float | None:
+    """Requests that one pod runs: the most of those pods that have some waiting, else the mean of all.
+
+    A pod without a queue has room, whatever another one has: an engine that has just restarted runs none.
+    """
+    pods = [
+        (count, figures.waiting(pod)) for pod in reading.ready() if (count := figures.running(pod)) is not None
+    ]
+    if full := [count for count, waits in pods if waits]:
+        return max(full)
+    return sum(count for count, _ in pods) / len(pods) if pods else None
 
 
 def _verdict(

@@ -258,6 +258,18 @@ def test_an_engine_that_never_starts_holds_no_pool_up_for_ever() -> None:
     assert seen[3660] == 0
 
 
+def test_a_pod_that_has_just_restarted_says_nothing_of_what_one_can_run() -> None:
+    """Of two pods one is full with a queue and the other empty: four at once is what one can run, not two."""
+    spec = dataclasses.replace(ScalingSpec(1, 2), scale_down=Behavior(0.0, (RatePolicy(15.0, percent=100.0),)))
+    crowded = pool(pod("full", running=4, waiting=12), pod("restarted", running=0))
+    calm = pool(pod("full", running=2), pod("restarted", running=1))
+
+    _, memory = decide(NOW, crowded, spec, 2, settled(2, NOW))
+    decision, _ = decide(NOW + 600, calm, spec, 2, memory)
+
+    assert decision.replicas == 1, "three requests fit on a pod that ran four"
+
+
 def test_scale_down_forbidden_holds_for_zero_too() -> None:
     never = Behavior(0.0, (RatePolicy(15.0, percent=100.0),), SelectPolicy.DISABLED)
     spec = dataclasses.replace(ScalingSpec(0, 8, idle_after_seconds=60.0), scale_down=never)
