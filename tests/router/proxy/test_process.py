@@ -89,6 +89,8 @@ async def _refused(port: int) -> None:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except ConnectionRefusedError:
                 return
+            except ConnectionResetError:  # it was in the listener's queue when that closed
+                continue
             writer.close()
 
 
