@@ -54,6 +54,9 @@ class RunningRouter:
         await self.services.close()
 
 
+StartRouter = Callable[..., Awaitable[RunningRouter]]
+
+
 async def until(condition: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come true") -> None:
     """Wait for something that has no event; fails with `why` after 5 s."""
     try:

@@ -1,0 +1,204 @@
+"""A pool at the gateway: requests that are held until a pod can take them."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pools.gateway import READY, chat, first, make_pool, must_pick
+from tidepool_router.errors import NoPods, QueueFull, QueueTimeout
+from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.ledger import Outcome
+
+
+async def waiting(pool: PoolState, clock: Any, *requests: RequestFacts) -> list[asyncio.Task[Reservation]]:
+    tasks = []
+    for facts in requests:
+        tasks.append(asyncio.create_task(pool.wait_for_pod(facts, clock)))
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def test_held_requests_go_the_moment_a_pod_is_ready(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    tasks = await waiting(pool, clock, *[chat()] * 8)
+    assert (pool.demand(clock()).held, pool.demand(clock()).held_bytes) == (8, 8 * 400)
+
+    clock.pass_(42.0)
+    pool.pod_heard(first(pool), READY)
+
+    assert pool.queue.held == 0  # at once, without a tick
+    reservations = await asyncio.gather(*tasks)
+    assert {r.queued_seconds for r in reservations} == {42.0}
+    assert pool.in_flight == 8
+
+
+async def test_held_requests_go_by_priority_then_age(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    order: list[int] = []
+
+    async def wait(priority: int, number: int) -> None:
+        await pool.wait_for_pod(chat(priority=priority), clock)
+        order.append(number)
+
+    tasks = []
+    for number, priority in enumerate([0, 100, 0, -5, 100]):
+        tasks.append(asyncio.create_task(wait(priority, number)))
+        await asyncio.sleep(0)
+    pool.pod_heard(first(pool), READY)
+    await asyncio.gather(*tasks)
+
+    assert order == [1, 4, 0, 2, 3]
+
+
+async def test_a_backlog_is_spread_over_pods_that_come_up_one_after_another(clock: Any) -> None:
+    pool = make_pool(clock, 4, ready=False)
+    tasks = await waiting(pool, clock, *[chat()] * 200)
+    for pod in pool.pods.values():
+        pool.pod_heard(pod, READY)
+        pool.tick(clock.pass_(0.1))
+    for _ in range(6):
+        pool.tick(clock.pass_(0.1))
+
+    placed = Counter(r.endpoint.key for r in await asyncio.gather(*tasks))
+
+    assert sum(placed.values()) == 200
+    assert max(placed.values()) <= 60  # 50 each would be even; the first alone would have had all
+
+
+async def test_a_large_backlog_is_gone_within_two_seconds_on_one_pod(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=5000)
+    tasks = await waiting(pool, clock, *[chat()] * 5000)
+    pool.pod_heard(first(pool), READY)
+    for _ in range(20):
+        pool.tick(clock.pass_(0.1))
+
+    assert pool.queue.held == 0
+    await asyncio.gather(*tasks)
+
+
+async def test_nobody_overtakes_who_is_held(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=100)
+    tasks = await waiting(pool, clock, *[chat()] * 12)
+    pool.pod_heard(first(pool), READY)
+    assert pool.queue.held == 4
+
+    assert pool.pick(chat(), clock()) is None  # must queue behind them
+    assert pool.pick(chat(), clock(), exclude=("elsewhere",)) is not None  # a retry has waited before
+
+    pool.tick(clock.pass_(0.1))
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_queue_refuses_at_once(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=2)
+    tasks = await waiting(pool, clock, chat(), chat())
+
+    with pytest.raises(QueueFull) as caught:
+        await pool.wait_for_pod(chat(), clock)
+
+    assert caught.value.refusal.status == 429
+    assert caught.value.refusal.retry_after_seconds
+    assert pool.demand(clock()).refused_total == 1
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_queue_is_bounded_in_bytes(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxBytes="1Ki")
+    tasks = await waiting(pool, clock, chat(1000))
+
+    with pytest.raises(QueueFull):
+        await pool.wait_for_pod(chat(100), clock)
+
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("wakes", "seconds", "why"),
+    [
+        (True, 600.0, "somebody starts a pod"),
+        (False, 60.0, "nobody does"),
+    ],
+)
+async def test_a_held_request_is_turned_away_in_time(clock: Any, wakes: bool, seconds: float, why: str) -> None:
+    pool = make_pool(clock, 1, ready=False, wakes=wakes)
+    (task,) = await waiting(pool, clock, chat())
+    pool.tick(clock.pass_(seconds - 0.1))
+    assert pool.queue.held == 1, why
+
+    pool.tick(clock.pass_(0.2))
+    with pytest.raises(QueueTimeout) as caught:
+        await task
+
+    assert caught.value.refusal.status == 503
+    assert f"{seconds:.0f} s" in caught.value.refusal.message
+
+
+async def test_a_pool_that_nothing_starts_refuses_at_once(clock: Any) -> None:
+    pool = make_pool(clock, 0, wakes=False)
+
+    with pytest.raises(NoPods) as caught:
+        await pool.wait_for_pod(chat(), clock)
+
+    assert caught.value.refusal.status == 503
+
+
+async def test_who_is_held_when_the_pool_goes_hears_it(clock: Any) -> None:
+    pool = make_pool(clock, 0)
+    tasks = await waiting(pool, clock, chat(), chat())
+    pool.close()
+
+    for task in tasks:
+        with pytest.raises(NoPods, match="has been removed"):
+            await task
+
+
+async def test_a_client_that_leaves_while_held_frees_its_place(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    leaver, stayer = await waiting(pool, clock, chat(), chat())
+    leaver.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaver
+    assert pool.queue.held == 1
+
+    pool.pod_heard(first(pool), READY)
+    await stayer
+    assert pool.in_flight == 1
+
+
+async def test_a_client_that_leaves_as_its_pod_comes_gives_the_place_back(clock: Any) -> None:
+    """The reservation is made, the waiter has not run yet, and its client goes: nobody else would close it."""
+    pool = make_pool(clock, 1, ready=False)
+    (task,) = await waiting(pool, clock, chat())
+    pool.pod_heard(first(pool), READY)
+    assert pool.in_flight == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert pool.in_flight == 0
+    assert first(pool).load_requests == 0
+
+
+async def test_a_pod_on_trial_takes_held_requests_one_by_one(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    first(pool).streaming = True
+    failed = must_pick(pool)
+    failed.failed("connect")
+    failed.close(Outcome.ERROR, clock())
+    tasks = await waiting(pool, clock, chat(), chat(), chat())
+    assert pool.queue.held == 3
+
+    pool.tick(clock.pass_(1.1))
+    assert pool.queue.held == 2
+    (await tasks[0]).entry.first_token(clock())
+    pool.tick(clock.pass_(0.2))
+
+    assert pool.queue.held == 1  # two at once now
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
