@@ -142,8 +142,9 @@ class Watches:
             )
         except Exception as error:
             raise WatchesEnded(f"The watches ended ({error}); the operator starts anew.") from error
-        # Transports of TLS close a few turns of the loop after their session, and kopf does not wait for them.
-        await asyncio.sleep(_CLOSING_SECONDS)
+        finally:
+            # Transports of TLS close a few turns of the loop after their session, and kopf does not wait for them.
+            await asyncio.sleep(_CLOSING_SECONDS)
         if not stop.is_set():
             raise WatchesEnded("The watches ended by themselves; the operator starts anew.")
 
