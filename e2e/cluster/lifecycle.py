@@ -98,6 +98,7 @@ def up() -> Status:
         _end_strays(layout)
         if plane_machine.init is None:
             with step("control plane: machine"):
+                plane_machine.destroy()
                 plane_machine.create({})
         links.connect_plane(layout, plane_machine)
         described = plane.prepare(layout)

@@ -41,7 +41,12 @@ class Machine:
 
     @property
     def init(self) -> Identity | None:
-        """The first process, if the machine is up."""
+        """The first process, if the machine is up: one that is being killed has lost its namespaces first."""
+        identity = self._recorded()
+        return identity if identity is not None and _has_network(identity.pid) else None
+
+    def _recorded(self) -> Identity | None:
+        """The first process while it exists, be it on its way out."""
         identity = processes.read_record(self._record)
         return identity if identity is not None and processes.is_alive(identity) else None
 
@@ -75,7 +80,7 @@ class Machine:
     def destroy(self) -> None:
         """End the machine and all in it. Raises TimedOut."""
         self.kill()
-        init = self.init
+        init = self._recorded()
         if init is not None:
             deadline = time.monotonic() + 30
             while processes.is_alive(init):
@@ -158,6 +163,15 @@ def programs(init: Identity) -> list[tuple[Identity, list[str]]]:
             if identity is not None and line:
                 found.append((identity, line))
     return found
+
+
+def _has_network(pid: int) -> bool:
+    """Whether the process still has a network namespace that can be entered; a dying one is listed without."""
+    try:
+        Path(f"/proc/{pid}/ns/net").readlink()
+    except OSError:
+        return False
+    return True
 
 
 def _pid_namespace(pid: int) -> str:
