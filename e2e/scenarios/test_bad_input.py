@@ -18,9 +18,10 @@ NAMESPACE = "broken"
 
 def plain(name: str, **spec: object) -> Object:
     """A pool of one replica without an engine of any weight: it is made to fail before one would start."""
-    pool = cpu_pool(name, NAMESPACE, **spec)
+    pool = cpu_pool(name, NAMESPACE)
     del pool["spec"]["scaling"]
     del pool["spec"]["podTemplate"]
+    pool["spec"].update(spec)
     return pool
 
 
@@ -119,7 +120,7 @@ def broken_spec(path: str, value: object) -> Object:
         ("scaling", {"minReplicas": 3, "maxReplicas": 2}, "maxReplicas", "minReplicas"),
         ("parallelism", {"tensor": 3}, "parallelism", "count"),
         ("scaling.targets", {"kvUtilization": "lots"}, "kvUtilization", "0.8"),
-        ("scaling.idleAfter", "ten minutes", "idleAfter", "10m"),
+        ("scaling.idleAfter", "ten minutes", "idleAfter", "1h30m"),
         ("colour", "blue", "colour", "unknown field"),
         ("disaggregation", {"prefill": {"replicas": 1}}, "disaggregation", "not built yet"),
     ],

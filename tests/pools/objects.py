@@ -81,7 +81,9 @@ def pod(
         metadata["annotations"] = {contract.POD_DELETION_COST: str(cost)}
     if deleting:
         metadata["deletionTimestamp"] = format_time(NOW - 1)
-    return {"metadata": metadata, "spec": {"nodeName": "n1" if scheduled else None}, "status": status}
+    containers = [{"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]
+    spec = {"nodeName": "n1" if scheduled else None, "containers": containers}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def stored(item: Object, age_seconds: float = 600.0) -> Object:

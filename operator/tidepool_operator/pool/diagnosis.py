@@ -109,8 +109,15 @@ def _unplaced(pod: Object, accelerator: str) -> Finding | None:
     message = str(placed.get("message", ""))
     name = pod["metadata"]["name"]
     if placed.get("reason") == "Unschedulable" and f"Insufficient {accelerator}" in message:
-        return Finding(Reason.INSUFFICIENT_ACCELERATORS, message)
+        wanted = _requested(pod, accelerator)
+        return Finding(Reason.INSUFFICIENT_ACCELERATORS, f"A pod wants {wanted} {accelerator}: {message}")
     return Finding(Reason.UNSCHEDULABLE, f"Pod {name} finds no node: {message or placed.get('reason')}")
+
+
+def _requested(pod: Object, accelerator: str) -> str:
+    """What the engine asks for, as it stands in the pod."""
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in pod["spec"].get("containers", [])]
+    return next((str(limit[accelerator]) for limit in limits if accelerator in limit), "more")
 
 
 def _containers(pod: Object) -> Finding | None:

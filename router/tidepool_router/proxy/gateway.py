@@ -74,10 +74,11 @@ class Gateway:
         names = [card.id for card in self.fleet.models()]
         known = ", ".join(names[:_NAMES_IN_MESSAGE]) or "none yet"
         more = f" and {len(names) - _NAMES_IN_MESSAGE} more" if len(names) > _NAMES_IN_MESSAGE else ""
-        asked = f"the model {model!r} does not exist" if model else "the request names no model"
-        return Refused(
-            Refusal(404, "invalid_request_error", "model_not_found", f"{asked}; known models: {known}{more}")
-        )
+        if not model:
+            told = f"the request names no model: set `model` to one of {known}{more}"
+            return Refused(Refusal(400, "invalid_request_error", "missing_model", told))
+        told = f"the model {model!r} does not exist; known models: {known}{more}"
+        return Refused(Refusal(404, "invalid_request_error", "model_not_found", told))
 
     def _own_answer(self, request: Request, route: Route) -> Response:
         if route.kind is Kind.MODELS:

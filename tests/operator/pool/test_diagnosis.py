@@ -73,7 +73,7 @@ def started(at: str) -> dict[str, Any]:
         ),
         ({"engine": crashed(reason="OOMKilled", code=137)}, Reason.ENGINE_OUT_OF_MEMORY, "memory limit"),
         ({"router": crashed("Bad flag")}, Reason.ROUTER_CRASHED, "Bad flag"),
-        ({"scheduled": False}, Reason.INSUFFICIENT_ACCELERATORS, GPU),
+        ({"scheduled": False}, Reason.INSUFFICIENT_ACCELERATORS, f"wants 4 {GPU}: "),
         (
             {"scheduled": False, "unplaced": "0/2 nodes are available: 2 Insufficient memory."},
             Reason.UNSCHEDULABLE,

@@ -30,7 +30,8 @@ async def test_an_unknown_model_is_404_and_the_known_ones_are_named(gateway: Any
     assert (answer.status, error["code"]) == (404, "model_not_found")
     assert all(name in error["message"] for name in ("gpt-9", "tiny", "alias"))
     assert messages.json()["error"]["type"] == "not_found_error"
-    assert nameless.status == 404
+    assert (nameless.status, nameless.json()["error"]["code"]) == (400, "missing_model")
+    assert "tiny" in nameless.json()["error"]["message"]
 
 
 async def test_requests_for_a_pool_at_zero_are_held_until_a_pod_comes(gateway: Any) -> None:
