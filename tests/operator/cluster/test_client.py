@@ -122,7 +122,7 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
         await held.wait()
         return web.Response()
 
-    async with server(answer, timeout_seconds=0.05) as (client, seen):
+    async with server(answer, timeout_seconds=0.4) as (client, seen):
         with pytest.raises(Unavailable, match="did not answer"):
             await client.request("GET", "/x")
         held.set()
