@@ -216,11 +216,11 @@ def leftovers(world: World) -> list[str]:
 
 
 def decision_for(world: World, replicas: int) -> dict[str, Any]:
-    """The decision in status that led to that many replicas, newest first."""
+    """The decision in status that led to that many replicas: the newest change, else what was decided last."""
 
     def look() -> dict[str, Any] | None:
         scaling = (world.resource().get("status") or {}).get("scaling") or {}
-        history = [scaling.get("lastDecision") or {}, *reversed(scaling.get("history") or [])]
+        history = [*reversed(scaling.get("history") or []), scaling.get("lastDecision") or {}]
         return next((dict(one) for one in history if one.get("replicas") == replicas and one.get("message")), None)
 
     return wait_for(f"a decision for {replicas} in status", look, timeout_seconds=60)
