@@ -220,7 +220,7 @@ def decision_for(world: World, replicas: int) -> dict[str, Any]:
 
     def look() -> dict[str, Any] | None:
         scaling = (world.resource().get("status") or {}).get("scaling") or {}
-        history = [*reversed(scaling.get("history") or []), scaling.get("lastDecision") or {}]
+        history = [*(scaling.get("history") or []), scaling.get("lastDecision") or {}]
         return next((dict(one) for one in history if one.get("replicas") == replicas and one.get("message")), None)
 
     return wait_for(f"a decision for {replicas} in status", look, timeout_seconds=60)
