@@ -13,7 +13,6 @@ from cluster.paths import cache_dir
 
 # libnuma1 is for vLLM: without it the engine dies late, with an error about '_OpNamespace'.
 PACKAGES = ("ca-certificates", "libnuma1", "python3", "python3-venv")
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 
 def codename() -> str:
@@ -29,21 +28,21 @@ def base_key(release: str) -> str:
     return hashlib.sha256(" ".join((release, *PACKAGES)).encode()).hexdigest()[:12]
 
 
-def choose_mirror(index_targets: str, release: str) -> str:
-    """The machine's own source of a release, from lines of "site release component"; or Debian's."""
+def choose_mirror(index_targets: str, release: str) -> str | None:
+    """The machine's own source of a release, from lines of "site release component"; None: debootstrap's default."""
     for line in index_targets.splitlines():
         site, _, rest = line.partition(" ")
         if rest.split() == [release, "main"]:
             return site
-    return DEFAULT_MIRROR
+    return None
 
 
-def _mirror(release: str) -> str:
+def _mirror(release: str) -> str | None:
     wanted = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]
     try:
         return choose_mirror(capture(wanted), release)
     except CommandFailed:
-        return DEFAULT_MIRROR
+        return None
 
 
 def rootfs() -> Path:
@@ -67,7 +66,8 @@ def _bootstrap(release: str, folder: Path) -> None:
     # In a mount namespace of its own: what debootstrap mounts goes with it, however it ends.
     command = ["unshare", "--mount", "--propagation", "private", "debootstrap"]
     command += ["--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    command += [release, str(partial), _mirror(release)]
+    mirror = _mirror(release)
+    command += [release, str(partial), *([mirror] if mirror else [])]
     try:
         run_logged(f"debootstrap {release}", command, log=folder.parent / "debootstrap.log", timeout_seconds=1800)
         for waste in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
