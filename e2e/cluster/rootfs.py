@@ -29,7 +29,7 @@ def base_key(release: str) -> str:
 
 
 def choose_mirror(index_targets: str, release: str) -> str | None:
-    """The machine's own source of a release, from lines of "site release component"; None: debootstrap's default."""
+    """The machine's own source of a release, from lines of "site release component"; None: debootstrap knows."""
     for line in index_targets.splitlines():
         site, _, rest = line.partition(" ")
         if rest.split() == [release, "main"]:
