@@ -133,10 +133,13 @@ class Store:
 def _slim(kind: Kind, item: Object) -> Object:
     metadata = item["metadata"]
     if kind == POD:
-        status = item.get("status") or {}
+        spec, status = item.get("spec") or {}, item.get("status") or {}
+        asks = [
+            {"name": one.get("name"), "resources": one.get("resources")} for one in spec.get("containers") or []
+        ]
         return {
             "metadata": {field: metadata[field] for field in _POD_METADATA if field in metadata},
-            "spec": {"nodeName": (item.get("spec") or {}).get("nodeName")},
+            "spec": {"nodeName": spec.get("nodeName"), "containers": asks},
             "status": {field: status[field] for field in _POD_STATUS if field in status},
         }
     return {**item, "metadata": {field: metadata[field] for field in metadata if field != "managedFields"}}

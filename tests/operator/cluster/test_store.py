@@ -70,12 +70,13 @@ def test_listeners_hear_before_and_after() -> None:
 
 def test_what_nobody_reads_takes_no_memory() -> None:
     store = Store()
-    big = {"containers": [{"env": ["x"] * 100}], "nodeName": "n1"}
+    limits = {"limits": {"nvidia.com/gpu": "8"}}
+    big = {"containers": [{"name": "engine", "env": ["x"] * 100, "resources": limits}], "nodeName": "n1"}
     store.put(POD, item("p", spec=big, status={"phase": "Running", "qosClass": "x"}))
     found = store.get(POD, Key("default", "p"))
 
     assert found is not None
-    assert found["spec"] == {"nodeName": "n1"}
+    assert found["spec"] == {"nodeName": "n1", "containers": [{"name": "engine", "resources": limits}]}
     assert found["status"] == {"phase": "Running"}
     assert "managedFields" not in found["metadata"]
 
