@@ -96,6 +96,7 @@ class Load:
         """Let every running stream end, then end the thread; what does not end in time is recorded as cut."""
         self.keep(0)
         asyncio.run_coroutine_threadsafe(self._drain(timeout_seconds), self._loop).result(timeout_seconds + 30)
+        asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         if self._thread is not None:
             self._thread.join(timeout=10)
