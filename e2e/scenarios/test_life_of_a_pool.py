@@ -26,6 +26,7 @@ def test_a_pool_lives_from_apply_to_delete_and_no_stream_is_cut(world: World) ->
         life.to_zero(world)
         life.back_from_zero(world, clients)
     life.delete_pool(world)
+    clients.write(BUILD / "streams.jsonl")
     world.evidence.facts |= world.facts | figures(clients.records)
     world.evidence.write()
 
