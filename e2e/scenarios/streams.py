@@ -94,12 +94,12 @@ class Load:
 
     def stop(self, timeout_seconds: float = STREAM_TIMEOUT_SECONDS) -> None:
         """Let every running stream end, then end the thread; what does not end in time is recorded as cut."""
-        self.keep(0)
-        asyncio.run_coroutine_threadsafe(self._drain(timeout_seconds), self._loop).result(timeout_seconds + 30)
-        asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._thread is not None:
-            self._thread.join(timeout=10)
+        try:
+            self.keep(0)
+            asyncio.run_coroutine_threadsafe(self._drain(timeout_seconds), self._loop).result(timeout_seconds + 30)
+            asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop).result(10)
+        finally:
+            self._end_thread()
 
     def failed(self) -> list[Stream]:
         """Streams that ended and are not whole."""
@@ -113,6 +113,15 @@ class Load:
     def now(self) -> float:
         """Seconds since the load began."""
         return time.monotonic() - self._began
+
+    def _end_thread(self) -> None:
+        """The loop is closed by hand: left to the collector it warns, and warnings are errors here."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+            if self._thread.is_alive():
+                return
+        self._loop.close()
 
     async def _keep(self, streams: int) -> None:
         self._wanted = streams
