@@ -60,7 +60,8 @@ SETTINGS_KEY: Final = "settings.json"
 # Request headers.
 HEADER_PRIORITY: Final = "x-tidepool-priority"
 HEADER_SESSION: Final = "x-tidepool-session"
-HEADER_DEADLINE: Final = "x-tidepool-deadline"
+HEADER_DEADLINE: Final = "x-tidepool-deadline"  # from the request to the end of its answer: 30, 2.5s, 1500ms
+HEADER_TENANT: Final = "x-tidepool-tenant"
 HEADER_REQUEST_ID: Final = "x-request-id"
 # Marks against loops: set by a gateway on what it sends, and by a sidecar on what it hands on to a peer.
 HEADER_GATEWAY: Final = "x-tidepool-gateway"

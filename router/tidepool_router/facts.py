@@ -26,7 +26,8 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     `prompt_bytes` is the size of what becomes prompt tokens (messages, prompt, input, tools), `body_bytes` of the
     whole body. `max_tokens` is the client's cap on the output of one choice, `choices` how many answers it asked
     for (`n`). `priority` is the higher the sooner. `asked_usage` says whether a stream will carry usage because
-    the client asked for it.
+    the client asked for it. `tenant` is whose share of a crowded pool the request takes (None: of all who
+    name none), `deadline_seconds` the time from its arrival after which its answer is worth nothing.
     """
 
     api: Api
@@ -40,3 +41,5 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     session: str | None = None
     asked_usage: bool = False
+    tenant: str | None = None
+    deadline_seconds: float | None = None

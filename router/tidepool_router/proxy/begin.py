@@ -1,6 +1,8 @@
 """What both roles do with a request before it has an exchange."""
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,8 +12,14 @@ from tidepool_router.facts import RequestFacts
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.wire.body import inspect, rename_model
 from tidepool_router.wire.errors import REASONS
-from tidepool_router.wire.messages import PRIORITY, SESSION, Request
+from tidepool_router.wire.messages import DEADLINE, PRIORITY, SESSION, TENANT, Request
 from tidepool_router.wire.paths import Kind, Route, path_of
+
+_DEADLINE: Final = re.compile(rb"[ \t]*([0-9]{1,9}(?:\.[0-9]{0,9})?)[ \t]*(ms|s|m|h)?[ \t]*")
+_UNIT_SECONDS: Final = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+_LONGEST_DEADLINE_SECONDS: Final = 86_400.0
+# A name longer than this is another tenant's by its first characters: what a client sends must not fill memory.
+_LONGEST_TENANT: Final = 128
 
 
 def facts_of(request: Request, route: Route) -> RequestFacts:
@@ -28,10 +36,34 @@ def facts_of(request: Request, route: Route) -> RequestFacts:
 
 
 def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, int]) -> RequestFacts:
-    """The facts with the number of the priority that the request names; an unknown name changes nothing."""
-    name = request.special.get(PRIORITY)
+    """The facts with what the request's headers say of its place in a queue: priority, tenant, deadline.
+
+    An unknown name of a priority changes nothing. Raises Refused (400) for a deadline that cannot be read.
+    """
+    special = request.special
+    name, tenant, deadline = special.get(PRIORITY), special.get(TENANT), special.get(DEADLINE)
+    if name is None and tenant is None and deadline is None:
+        return facts
     number = None if name is None else priorities.get(name.decode("latin-1"))
-    return facts if number is None else msgspec.structs.replace(facts, priority=number)
+    return msgspec.structs.replace(
+        facts,
+        priority=facts.priority if number is None else number,
+        tenant=facts.tenant if tenant is None else tenant[:_LONGEST_TENANT].decode("latin-1"),
+        deadline_seconds=facts.deadline_seconds if deadline is None else _seconds(deadline),
+    )
+
+
+def _seconds(text: bytes) -> float:
+    """A deadline's header: `30`, `2.5s` or `1500ms`; above zero and at most a day."""
+    match = _DEADLINE.fullmatch(text)
+    seconds = 0.0 if match is None else float(match[1]) * _UNIT_SECONDS[match[2] or b"s"]
+    if not 0 < seconds <= _LONGEST_DEADLINE_SECONDS:
+        message = (
+            f"the header {DEADLINE.decode()} is {text[:40].decode('latin-1')!r} and must be a time until the "
+            "end of the answer, above 0 and at most a day; write it like 30, 2.5s or 1500ms"
+        )
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_deadline", message))
+    return seconds
 
 
 def renamed(request: Request, model: str) -> bytes:

@@ -22,6 +22,8 @@ HANDED_ON_MARK: Final = contract.HEADER_HANDED_ON.encode()
 REQUEST_ID: Final = contract.HEADER_REQUEST_ID.encode()
 PRIORITY: Final = contract.HEADER_PRIORITY.encode()
 SESSION: Final = contract.HEADER_SESSION.encode()
+TENANT: Final = contract.HEADER_TENANT.encode()
+DEADLINE: Final = contract.HEADER_DEADLINE.encode()
 LOAD: Final = contract.HEADER_LOAD.encode()
 POD: Final = contract.HEADER_POD.encode()
 
@@ -51,6 +53,8 @@ _REQUEST_SPECIAL: Final = _HOP_BY_HOP | {
     REQUEST_ID: True,
     PRIORITY: True,
     SESSION: True,
+    TENANT: True,
+    DEADLINE: True,
 }
 _ANSWER_SPECIAL: Final = _HOP_BY_HOP | {
     b"content-length": False,

@@ -1,0 +1,57 @@
+"""What a request's headers say of its place in a queue: priority, tenant, deadline."""
+
+import pytest
+
+from tidepool_router.errors import Refused
+from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.proxy.begin import prioritised
+from tidepool_router.wire.messages import Request
+
+FACTS = RequestFacts(api=Api.CHAT, path="/v1/chat/completions", model="m")
+PRIORITIES = {"interactive": 100, "batch": 0}
+
+
+def asked(**headers: bytes) -> RequestFacts:
+    request = Request(b"POST", b"/v1/chat/completions")
+    request.special = {b"x-tidepool-" + name.encode(): value for name, value in headers.items()}
+    return prioritised(FACTS, request, PRIORITIES)
+
+
+def test_a_request_that_says_nothing_keeps_its_facts() -> None:
+    assert asked() is FACTS
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "why"),
+    [
+        (b"30", 30.0, "seconds are what most will write"),
+        (b"2.5s", 2.5, "as durations are written in a ModelPool"),
+        (b"1500ms", 1.5, "as durations are written in a ModelPool"),
+        (b" 1m ", 60.0, "spaces around a value mean nothing"),
+    ],
+)
+def test_a_deadline_is_read(text: bytes, seconds: float, why: str) -> None:
+    assert asked(deadline=text).deadline_seconds == seconds, why
+
+
+@pytest.mark.parametrize("text", [b"soon", b"-1", b"0", b"1e3", b"2d", b"99999999", b"nan", b"", b"1" * 5000])
+def test_a_deadline_that_is_none_is_refused_with_the_way_to_write_it(text: bytes) -> None:
+    with pytest.raises(Refused, match=r"x-tidepool-deadline.*write it like 30, 2.5s or 1500ms") as caught:
+        asked(deadline=text)
+
+    assert caught.value.refusal.status == 400
+    assert len(caught.value.refusal.message) < 250
+
+
+def test_priority_and_tenant_are_read_beside_it() -> None:
+    facts = asked(priority=b"interactive", tenant=b"acme", deadline=b"5")
+
+    assert (facts.priority, facts.tenant, facts.deadline_seconds) == (100, "acme", 5.0)
+
+
+def test_an_unknown_priority_changes_nothing() -> None:
+    assert asked(priority=b"urgent").priority == 0
+
+
+def test_a_tenants_name_is_bounded() -> None:
+    assert asked(tenant=b"x" * 60_000).tenant == "x" * 128
