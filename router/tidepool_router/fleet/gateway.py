@@ -17,6 +17,7 @@ from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.members import Members
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.resolve import Lookup, look_up
+from tidepool_router.fleet.shared_metrics import total
 
 _TICK_SECONDS: Final = 0.05
 _SWEEP_TICKS: Final = 20
@@ -192,6 +193,7 @@ class GatewayFleet:
         self.metrics.endpoints.clear()
         for name, pool in self.pools.items():
             self.metrics.held.labels(name).set(pool.queue.held)
+            self.metrics.ledger.set(total(pod.ledger.sums() for pod in pool.pods.values()), name)
             for state, count in Counter(pod.state(now).value for pod in pool.pods.values()).items():
                 self.metrics.endpoints.labels(name, state).set(count)
 

@@ -1,27 +1,69 @@
 """What a gateway counts, by pool ("namespace/name")."""
 
+from collections.abc import Callable, Iterator
+
 from tidepool_api import contract
-from tidepool_router.metrics import LATENCY_BUCKETS, Family, Histogram, Registry, Value
+from tidepool_router.fleet.shared_metrics import Ended, EndedFamilies, LedgerGauges
+from tidepool_router.ledger import Outcome
+from tidepool_router.metrics import LATENCY_BUCKETS, Children, Family, Histogram, Registry, Value
+
+
+class PoolMetrics:
+    """The series of one pool, found once: whoever keeps this looks up no labels on the path of a request.
+
+    `ended` is by outcome, `first_token` too; `picks`, `retries`, `refused` and `ejections` are by reason.
+    """
+
+    __slots__ = ("_families", "ejections", "ended", "first_token", "picks", "refused", "retries")
+
+    def __init__(self, pool: str, families: "GatewayMetrics") -> None:
+        self._families = families
+        self.ended: Children[Outcome, Ended] = Children(
+            lambda outcome: Ended(self._families.ended, outcome.value, pool)
+        )
+        self.first_token: Children[Outcome, Histogram] = Children(
+            lambda outcome: self._families.first_token.labels(pool, outcome.value)
+        )
+        self.picks = self._by_reason(pool, lambda: self._families.picks)
+        self.retries = self._by_reason(pool, lambda: self._families.retries)
+        self.refused = self._by_reason(pool, lambda: self._families.refused)
+        self.ejections = self._by_reason(pool, lambda: self._families.ejections)
+
+    def forget(self) -> None:
+        """The pool is gone: what its last requests still count goes to a page that nobody asks for."""
+        self._families = GatewayMetrics()
+
+    @staticmethod
+    def _by_reason(pool: str, family: Callable[[], Family[Value]]) -> Children[str, Value]:
+        return Children(lambda reason: family().labels(pool, reason))
 
 
 class GatewayMetrics:
-    """The gateway's families; each method finds the series of a pool."""
+    """The gateway's families, and a bundle of series for each pool."""
 
     def __init__(self) -> None:
         self.registry = registry = Registry()
-        self._requests = registry.counter(
-            contract.METRIC_GATEWAY_REQUESTS, "Requests that ended.", "pool", "code", "outcome"
+        self.ended = EndedFamilies(registry, contract.METRIC_GATEWAY_REQUESTS, "pool")
+        self.first_token = registry.histogram(
+            contract.METRIC_TTFT,
+            "Seconds from a request to its first token.",
+            LATENCY_BUCKETS,
+            "pool",
+            "outcome",
         )
-        self._picks = registry.counter(
+        self.picks = registry.counter(
             contract.METRIC_GATEWAY_PICKS, "Pods picked, by the reason of the pick.", "pool", "reason"
         )
-        self._retries = registry.counter(
+        self.retries = registry.counter(
             contract.METRIC_GATEWAY_RETRIES, "Requests sent to another pod, by the failure.", "pool", "reason"
         )
-        self._refused = registry.counter(
-            contract.METRIC_GATEWAY_REFUSED, "Requests turned away, by the bound that they met.", "pool", "reason"
+        self.refused = registry.counter(
+            contract.METRIC_GATEWAY_REFUSED,
+            "Requests turned away, by the bound that they met.",
+            "pool",
+            "reason",
         )
-        self._ejections = registry.counter(
+        self.ejections = registry.counter(
             contract.METRIC_GATEWAY_EJECTIONS, "Pods left out for a while, by the failure.", "pool", "reason"
         )
         self.held = registry.gauge(
@@ -30,56 +72,29 @@ class GatewayMetrics:
         self.endpoints = registry.gauge(
             contract.METRIC_GATEWAY_ENDPOINTS, "Endpoints, by what the gateway knows of them.", "pool", "state"
         )
-        self._queue = registry.histogram(
-            contract.METRIC_QUEUE_TIME, "Seconds that requests were held.", LATENCY_BUCKETS, "pool"
+        self.ledger = LedgerGauges(registry, "pool")
+        self.unrouted: Children[int, Value] = Children(
+            lambda code: self.ended.requests.labels("", str(code), Outcome.REFUSED.value)
         )
-        self._ttft = registry.histogram(
-            contract.METRIC_TTFT, "Seconds from a request to its first token.", LATENCY_BUCKETS, "pool"
-        )
-        self._duration = registry.histogram(
-            contract.METRIC_REQUEST_TIME,
-            "Seconds from a request to its end.",
-            LATENCY_BUCKETS,
-            "pool",
-        )
+        self._pools: dict[str, PoolMetrics] = {}
 
-    def requests(self, pool: str, code: int, outcome: str) -> Value:
-        """Requests that ended; the data path counts each client request once, whatever its retries."""
-        return self._requests.labels(pool, str(code), outcome)
-
-    def picks(self, pool: str, reason: str) -> Value:
-        """Reservations made."""
-        return self._picks.labels(pool, reason)
-
-    def retries(self, pool: str, reason: str) -> Value:
-        """Counted by the data path."""
-        return self._retries.labels(pool, reason)
-
-    def refused(self, pool: str, reason: str) -> Value:
-        """Requests turned away."""
-        return self._refused.labels(pool, reason)
-
-    def ejections(self, pool: str, reason: str) -> Value:
-        """Pods ejected."""
-        return self._ejections.labels(pool, reason)
-
-    def queue_seconds(self, pool: str) -> Histogram:
-        """Time held."""
-        return self._queue.labels(pool)
-
-    def first_token_seconds(self, pool: str) -> Histogram:
-        """Time to first token as the gateway sees it; observed by the data path."""
-        return self._ttft.labels(pool)
-
-    def duration_seconds(self, pool: str) -> Histogram:
-        """Whole time of a request; observed by the data path."""
-        return self._duration.labels(pool)
+    def pool(self, name: str) -> PoolMetrics:
+        """The bundle of a pool, until it is forgotten."""
+        bundle = self._pools.get(name)
+        if bundle is None:
+            bundle = self._pools[name] = PoolMetrics(name, self)
+        return bundle
 
     def forget(self, pool: str) -> None:
         """The pool is gone; its series go with it, so that their number stays bounded by the fleet."""
-        families: list[Family[Value] | Family[Histogram]] = [
-            self._requests, self._picks, self._retries, self._refused, self._ejections,
-            self.held, self.endpoints, self._queue, self._ttft, self._duration,
-        ]  # fmt: skip
-        for family in families:
+        bundle = self._pools.pop(pool, None)
+        if bundle is not None:
+            bundle.forget()
+        for family in self._of_pools():
             family.drop(pool)
+
+    def _of_pools(self) -> Iterator[Family[Value] | Family[Histogram]]:
+        ended = self.ended
+        yield from (ended.requests, ended.per_token, ended.queue, ended.duration, self.first_token)
+        yield from (self.picks, self.retries, self.refused, self.ejections, self.held, self.endpoints)
+        yield from (self.ledger.requests, self.ledger.tokens)

@@ -43,7 +43,7 @@ class PoolState:
         self.arrived_total = 0
         self.holding = Holding(config.name, _limits(config.routing), self._place, self._count_refusal)
         self.queue = self.holding.queue
-        self._metrics = metrics
+        self.metrics = metrics.pool(config.name)
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
         # The pods that can be picked, as an immutable snapshot; made anew when stale, or when an ejection ends.
@@ -123,7 +123,6 @@ class PoolState:
         finally:
             self._demand_changed()
         reservation.queued_seconds = max(0.0, now() - started)
-        self._metrics.queue_seconds(self.name).observe(reservation.queued_seconds)
         return reservation
 
     def tick(self, now: float) -> None:
@@ -162,7 +161,7 @@ class PoolState:
         if kind == "http_5xx" and not any(other is not pod for other in self._ready_pods(now)):
             return
         if pod.failed(kind, now):
-            self._metrics.ejections(self.name, kind).inc()
+            self.metrics.ejections[kind].inc()
             self._changed(now)
 
     def pod_changed(self) -> None:
@@ -200,7 +199,7 @@ class PoolState:
 
     def _count_refusal(self, reason: Refusal) -> None:
         self.refused_total += 1
-        self._metrics.refused(self.name, reason.value).inc()
+        self.metrics.refused[reason.value].inc()
         self._demand_changed()
 
     def _reserve(
@@ -217,7 +216,7 @@ class PoolState:
         self.in_flight += 1
         if pod.ejection.on_trial:
             self._stale = True
-        self._metrics.picks(self.name, pick.reason).inc()
+        self.metrics.picks[pick.reason].value += 1.0
         return Reservation(self, pod, entry, dispatch, pick.reason)
 
     def _ready_pods(self, now: float) -> tuple[Pod, ...]:

@@ -221,6 +221,7 @@ class SidecarState:
         metrics.output_tokens.set(sums.output_tokens_total)
         metrics.late_calls.set(sums.late_calls_total)
         metrics.kv_tokens.set(sums.held_tokens)
+        metrics.ledger.set(sums)
         metrics.kv_capacity.clear()
         metrics.kv_usage.clear()
         if capacity := self.watch.figures.kv_capacity_tokens:

@@ -1,8 +1,9 @@
 """What a sidecar counts: its ledger's moments, as Prometheus reads them."""
 
 from tidepool_api import contract
+from tidepool_router.fleet.shared_metrics import Ended, EndedFamilies, LedgerGauges
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.metrics import LATENCY_BUCKETS, RATIO_BUCKETS, Registry
+from tidepool_router.metrics import LATENCY_BUCKETS, RATIO_BUCKETS, Children, Registry, Value
 
 
 class SidecarMetrics:
@@ -10,7 +11,9 @@ class SidecarMetrics:
 
     def __init__(self) -> None:
         self.registry = registry = Registry()
-        self._requests = registry.counter(contract.METRIC_REQUESTS, "Requests that ended.", "code", "outcome")
+        families = EndedFamilies(registry, contract.METRIC_REQUESTS)
+        self.ended: Children[Outcome, Ended] = Children(lambda outcome: Ended(families, outcome.value))
+        self.ledger = LedgerGauges(registry)
         self.running = registry.gauge(contract.METRIC_RUNNING, "Requests that the engine works on.").labels()
         self.waiting = registry.gauge(contract.METRIC_WAITING, "Requests that wait for the engine.").labels()
         self.prompt_tokens = registry.counter(
@@ -30,12 +33,6 @@ class SidecarMetrics:
         self._first_token = registry.histogram(
             contract.METRIC_TTFT, "Seconds from a request to its first token.", LATENCY_BUCKETS
         ).labels()
-        self._per_token = registry.histogram(
-            contract.METRIC_TPOT, "Seconds an output token after the first, by request.", LATENCY_BUCKETS
-        ).labels()
-        self._duration = registry.histogram(
-            contract.METRIC_REQUEST_TIME, "Seconds from a request to its end.", LATENCY_BUCKETS
-        ).labels()
         self._estimate_error = registry.histogram(
             contract.METRIC_ESTIMATE_ERROR,
             "Error of estimated prompt tokens, by request.",
@@ -43,9 +40,10 @@ class SidecarMetrics:
         ).labels()
         self.engine_ready = registry.gauge(contract.METRIC_ENGINE_READY, "1 when the pod takes requests.").labels()
         self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
-        self._handed_on = registry.counter(
+        handed_on = registry.counter(
             contract.METRIC_HANDED_ON, "Requests that went to a peer and ended.", "outcome"
         )
+        self._handed_on: Children[Outcome, Value] = Children(lambda outcome: handed_on.labels(outcome.value))
         self.held = registry.gauge(
             contract.METRIC_HELD, "Requests that wait until an engine of the pool takes them."
         ).labels()
@@ -55,27 +53,29 @@ class SidecarMetrics:
 
     def unserved(self, code: int, outcome: Outcome) -> None:
         """A request ended that reached no engine: it was refused, or its client left while it was held."""
-        self._requests.labels(str(code), outcome.value).inc()
+        self.ended[outcome].codes[code].inc()
 
     def handed_on(self, outcome: Outcome) -> None:
         """A request ended that a peer was asked to serve; what else there is to count of it, the peer counts."""
-        self._handed_on.labels(outcome.value).inc()
+        self._handed_on[outcome].inc()
 
     def opened(self, entry: Entry, now: float) -> None:
         """Gauges come from the ledger's sums."""
 
     def started(self, entry: Entry, now: float) -> None:
-        """First token."""
-        self._first_token.observe(now - entry.opened_at)
+        """First token; at once and not at the end of the request, for the autoscaler waits for it."""
+        if entry.code < 400:
+            self._first_token.observe(now - entry.opened_at)
 
     def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
         """A request ended."""
-        self._requests.labels(str(entry.code), outcome.value).inc()
-        self._duration.observe(now - entry.opened_at)
-        self.prompt_tokens.inc(entry.prompt_tokens)
-        self.cached_tokens.inc(entry.cached_tokens)
+        ended = self.ended[outcome]
+        ended.codes[entry.code].value += 1.0
+        ended.duration.observe(now - entry.opened_at)
+        self.prompt_tokens.value += entry.prompt_tokens
+        self.cached_tokens.value += entry.cached_tokens
         if entry.first_token_at is not None and entry.output_tokens > 1:
-            self._per_token.observe((now - entry.first_token_at) / (entry.output_tokens - 1))
+            ended.per_token.observe((now - entry.first_token_at) / (entry.output_tokens - 1))
         if entry.counted_by_engine and entry.prompt_tokens > 0:
             error = abs(entry.estimate.prompt_tokens - entry.prompt_tokens) / entry.prompt_tokens
             self._estimate_error.observe(error)

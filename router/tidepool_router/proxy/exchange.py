@@ -259,6 +259,8 @@ class Exchange(ABC):
         out += answer.lines
         out += (self._answer_lines(answer), b"x-request-id: ", self._request_id, b"\r\n")
         self._frame(answer, out)
+        if answer.status >= 400 and self._entry is not None:
+            self._entry.code = answer.status  # before its first byte counts as a first token
         out.append(b"\r\n")
         self._head_sent = True
         self._forget_body()

@@ -38,6 +38,13 @@ class Gateway:
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         """Application."""
+        try:
+            return self._begin(request, connection)
+        except Refused as refused:
+            self.fleet.metrics.unrouted[refused.refusal.status].inc()
+            raise
+
+    def _begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         route = request.route
         if route is None or route.kind is Kind.CLOSED or request.method not in route.methods:
             raise refuse_path(request, route)
@@ -59,7 +66,7 @@ class Gateway:
         facts, pool = self._route(request, route)
         if facts.model != pool.engine_model:
             request.body = renamed(request, pool.engine_model)
-        exchange = GatewayExchange(services, request, connection, facts, pool, self.fleet)
+        exchange = GatewayExchange(services, request, connection, facts, pool)
         exchange.begin()
         return exchange
 
@@ -107,7 +114,7 @@ class Gateway:
 class GatewayExchange(Exchange):
     """One request at the gateway."""
 
-    __slots__ = ("_facts", "_failed_keys", "_fleet", "_pool", "_queued_seconds", "_reservation")
+    __slots__ = ("_facts", "_failed_keys", "_held_since", "_pool", "_queued_seconds", "_reservation")
 
     mark = GATEWAY_MARK + b": 1\r\n"
 
@@ -118,16 +125,15 @@ class GatewayExchange(Exchange):
         client: ServerConnection,
         facts: RequestFacts,
         pool: PoolState,
-        fleet: GatewayFleet,
     ) -> None:
         super().__init__(services, request, client, facts.api)
         self._facts = facts
         self._pool = pool
-        self._fleet = fleet
         self._choices = facts.choices
         self._reservation: Reservation | None = None
         self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
+        self._held_since: float | None = None
 
     def _start(self) -> None:
         reservation = self._pool.pick(self._facts, self._started_at)
@@ -137,6 +143,7 @@ class GatewayExchange(Exchange):
             self._go(reservation)
 
     async def _wait(self) -> None:
+        self._held_since = monotonic()
         try:
             reservation = await self._pool.wait_for_pod(self._facts, monotonic)
         except Refused as refused:
@@ -144,7 +151,8 @@ class GatewayExchange(Exchange):
             self._refuse(refused.refusal, Outcome.REFUSED)
             return
         self._task = None
-        self._queued_seconds = reservation.queued_seconds
+        self._queued_seconds += monotonic() - self._held_since
+        self._held_since = None
         self._go(reservation)
 
     def _go(self, reservation: Reservation) -> None:
@@ -187,7 +195,7 @@ class GatewayExchange(Exchange):
             return False
         if reservation is not None:
             reservation.close(Outcome.ERROR, now)
-        self._fleet.metrics.retries(self._pool.name, error.kind).inc()
+        self._pool.metrics.retries[error.kind].inc()
         if other is None:
             self._reservation = self._entry = None
             self._spawn(self._wait())
@@ -197,17 +205,25 @@ class GatewayExchange(Exchange):
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         pool = self._pool
-        metrics = self._fleet.metrics
+        ended = pool.metrics.ended[outcome]
+        ended.codes[status].value += 1.0
+        ended.duration.observe(now - self._started_at)
+        if self._held_since is not None:  # it ended in the queue
+            self._queued_seconds += now - self._held_since
+        if self._queued_seconds:
+            ended.queue.observe(self._queued_seconds)
         reservation = self._reservation
-        if reservation is not None:
-            entry = reservation.entry
-            entry.code = status
-            if usage is not None:
-                entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)
-                if outcome is Outcome.OK:
-                    pool.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
-            if entry.first_token_at is not None:
-                metrics.first_token_seconds(pool.name).observe(entry.first_token_at - self._started_at)
-            reservation.close(outcome, now)
-        metrics.requests(pool.name, status, outcome.value).inc()
-        metrics.duration_seconds(pool.name).observe(now - self._started_at)
+        if reservation is None:
+            return
+        entry = reservation.entry
+        entry.code = status
+        if usage is not None:
+            entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)
+            if outcome is Outcome.OK:
+                pool.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
+        first_token_at = entry.first_token_at
+        if first_token_at is not None and status < 400:
+            pool.metrics.first_token[outcome].observe(first_token_at - self._started_at)
+            if entry.output_tokens > 1:
+                ended.per_token.observe((now - first_token_at) / (entry.output_tokens - 1))
+        reservation.close(outcome, now)

@@ -19,6 +19,7 @@ SAMPLE = re.compile(
     r"(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*=\"(?:[^\"\\\n]|\\[\\n\"])*\",?)*)\})? (\S+)(?: \d+)?"
 )
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\n"])*)"')
+OK = (("outcome", "ok"),)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -109,8 +110,8 @@ def test_a_name_is_taken_once() -> None:
 def test_series_of_a_pool_that_is_gone_are_dropped() -> None:
     metrics = GatewayMetrics()
     for pool in ("ns/a", "ns/b"):
-        metrics.requests(pool, 200, "ok").inc()
-        metrics.queue_seconds(pool).observe(1.0)
+        metrics.pool(pool).ended[Outcome.OK].codes[200].inc()
+        metrics.pool(pool).ended[Outcome.OK].queue.observe(1.0)
         metrics.held.labels(pool).set(1)
     metrics.forget("ns/a")
 
@@ -139,8 +140,8 @@ def test_the_ledger_fills_the_sidecars_page() -> None:
     assert samples["tidepool_prompt_tokens_total", ()] == 80
     assert samples["tidepool_cached_prompt_tokens_total", ()] == 30
     assert samples["tidepool_time_to_first_token_seconds_sum", ()] == pytest.approx(0.5)
-    assert samples["tidepool_time_per_output_token_seconds_sum", ()] == pytest.approx(1.5 / 10)
-    assert samples["tidepool_request_duration_seconds_sum", ()] == pytest.approx(2.0)
+    assert samples["tidepool_time_per_output_token_seconds_sum", OK] == pytest.approx(1.5 / 10)
+    assert samples["tidepool_request_duration_seconds_sum", OK] == pytest.approx(2.0)
     assert samples["tidepool_prompt_token_estimate_error_ratio_sum", ()] == pytest.approx(0.25)
 
 
