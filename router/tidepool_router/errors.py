@@ -25,13 +25,17 @@ class SettingsError(RouterError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer of the router's own: HTTP status, OpenAI error type, code, and a sentence for the client."""
+    """An answer of the router's own: HTTP status, OpenAI error type, code, and a sentence for the client.
+
+    `allow` lists the methods that a path takes (405 owes it: RFC 9110, 15.5.6).
+    """
 
     status: int
     type: str
     code: str
     message: str
     retry_after_seconds: float | None = None
+    allow: str = ""
 
 
 class Refused(RouterError):

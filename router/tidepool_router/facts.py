@@ -12,6 +12,7 @@ class Api(StrEnum):
     COMPLETIONS = "completions"
     RESPONSES = "responses"
     MESSAGES = "messages"
+    COUNT_TOKENS = "count_tokens"  # of Anthropic's API
     EMBEDDINGS = "embeddings"
     RERANK = "rerank"
     SCORE = "score"

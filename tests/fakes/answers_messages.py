@@ -48,11 +48,13 @@ class MessagesShape:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
+    """Anthropic's `input_tokens` are those that were neither read from the cache nor written to it."""
     counts = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
     if usage.cached_tokens is None:
         return counts
-    created = usage.created_tokens or 0
-    return counts | {"cache_creation_input_tokens": created, "cache_read_input_tokens": usage.cached_tokens}
+    created, read = usage.created_tokens or 0, usage.cached_tokens
+    counts["input_tokens"] = max(0, usage.prompt_tokens - created - read)
+    return counts | {"cache_creation_input_tokens": created, "cache_read_input_tokens": read}
 
 
 def _event(name: str, **fields: Any) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from fakes import generation, metrics
+from fakes import generation, metrics, pooling
 from fakes.core import EngineCore
 from fakes.faults import MID_STREAM, FaultPlan
 from fakes.journal import Ending, Journal, Record
@@ -88,6 +88,8 @@ class Api:
     def _make_routes(self) -> dict[str, dict[str, Handler]]:
         routes: dict[str, dict[str, Handler]] = {
             **{path: {"POST": self._tokens} for path in generation.APIS},
+            **{path: {"POST": self._pooling} for path in pooling.JSON_PATHS},
+            **{path: {"POST": self._audio} for path in pooling.FORM_PATHS},
             "/v1/models": {"GET": self._models},
             "/health": {"GET": self._health},
             "/ping": {"GET": self._health, "POST": self._health},
@@ -106,6 +108,12 @@ class Api:
 
     async def _tokens(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
         return await generation.answer(self.core, self.names, request, record)
+
+    async def _pooling(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        return pooling.answer_json(self.names, request, record)
+
+    async def _audio(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
+        return await pooling.answer_form(self.names, request, record)
 
     async def _models(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
         length = self.settings.max_model_len

@@ -14,7 +14,7 @@ _BYTES_PER_TOKEN_RANGE: Final = (0.25, 32.0)
 _LEARNING_RATE: Final = 0.02
 _FIRST_OUTPUT_TOKENS: Final = 256.0
 # These make no tokens, so nothing is expected of them after the prompt.
-_WITHOUT_OUTPUT: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.SCORE, Api.TOKENIZE})
+_WITHOUT_OUTPUT: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.SCORE, Api.TOKENIZE, Api.COUNT_TOKENS})
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import RequestFacts
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.wire.body import inspect, rename_model
+from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
 from tidepool_router.wire.messages import DEADLINE, PRIORITY, SESSION, TENANT, Request
 from tidepool_router.wire.paths import Kind, Route, path_of
@@ -26,10 +27,11 @@ def facts_of(request: Request, route: Route) -> RequestFacts:
     """Raises Refused (400) for a body that cannot be read."""
     special = request.special
     session = special.get(SESSION)
+    coding = special.get(b"content-encoding")
     return inspect(
         route.api,
         route.path,
-        request.body,
+        request.body if coding is None else opened(request.body, coding),
         content_type=special.get(b"content-type", b""),
         session=None if session is None else session.decode("latin-1"),
     )
@@ -69,13 +71,33 @@ def _seconds(text: bytes) -> float:
 def renamed(request: Request, model: str) -> bytes:
     """The body with the model's own name in place of an alias.
 
-    Raises Refused (400) when there is no place to put it.
+    Raises Refused: 400 when there is no place to put it, 415 when the body is compressed.
     """
+    if b"content-encoding" in request.special:
+        message = f"the alias cannot be replaced in a compressed body; ask for {model!r} itself, or send it plain"
+        raise Refused(Refusal(415, "invalid_request_error", "unsupported_encoding", message))
     try:
         return rename_model(request.body, model, request.special.get(b"content-type", b""))
     except ValueError as error:
         message = f"the alias cannot be replaced in the body ({error}); ask for {model!r} itself"
         raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message)) from error
+
+
+def turn_away(request: Request, connection: ServerConnection, route: Route | None) -> None:
+    """Answer what is not served; OPTIONS is told which methods are.
+
+    Raises Refused that says why: the path is unknown, closed, or not with this method.
+    """
+    if request.method != b"OPTIONS" or route is None or route.kind is Kind.CLOSED:
+        raise refuse_path(request, route)
+    keep_alive = request.keep_alive and not connection.last_answer
+    closing = b"" if keep_alive else b"connection: close\r\n"
+    connection.write(b"HTTP/1.1 204 No Content\r\nallow: %b\r\n%b\r\n" % (b", ".join(_allowed(route)), closing))
+    connection.finished(keep_alive=keep_alive)
+
+
+def _allowed(route: Route) -> tuple[bytes, ...]:
+    return (*route.methods, b"OPTIONS")
 
 
 def refuse_path(request: Request, route: Route | None) -> Refused:
@@ -91,7 +113,8 @@ def refuse_path(request: Request, route: Route | None) -> Refused:
         return Refused(Refusal(403, "permission_error", "path_closed", message))
     takes = ", ".join(method.decode() for method in route.methods)
     message = f"{path} does not take {request.method.decode('latin-1')}; it takes {takes}"
-    return Refused(Refusal(405, "invalid_request_error", "method_not_allowed", message))
+    allow = b", ".join(_allowed(route)).decode()
+    return Refused(Refusal(405, "invalid_request_error", "method_not_allowed", message, allow=allow))
 
 
 def write_response(request: Request, connection: ServerConnection, answer: Response) -> None:

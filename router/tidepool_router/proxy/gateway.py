@@ -12,12 +12,19 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Outcome
-from tidepool_router.proxy.begin import facts_of, prioritised, refuse_path, renamed, write_response
+from tidepool_router.proxy.begin import (
+    facts_of,
+    prioritised,
+    refuse_path,
+    renamed,
+    turn_away,
+    write_response,
+)
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
-from tidepool_router.wire.paths import Kind, Route
+from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
 
 _NAMES_IN_MESSAGE: Final = 20
@@ -47,7 +54,8 @@ class Gateway:
     def _begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         route = request.route
         if route is None or route.kind is Kind.CLOSED or request.method not in route.methods:
-            raise refuse_path(request, route)
+            turn_away(request, connection, route)
+            return None
         if route.kind is Kind.INFERENCE:
             return self._infer(request, connection, route)
         write_response(request, connection, self._own_answer(request, route))
@@ -89,16 +97,21 @@ class Gateway:
 
     def _own_answer(self, request: Request, route: Route) -> Response:
         if route.kind is Kind.MODELS:
-            return self._models(request)
+            return Response(200, msgspec.json.encode({"object": "list", "data": self._models()}), JSON)
+        if route.kind is Kind.MODEL:
+            name = model_of(route.path)
+            found = [card for card in self._models() if card["id"] == name]
+            if not found:
+                raise self._unknown_model(name)
+            return Response(200, msgspec.json.encode(found[0]), JSON)
         if route.path == "/version":
             return Response(200, msgspec.json.encode({"version": self._version}), JSON)
         if route.kind is Kind.ENGINE:
             return Response(200)
         raise refuse_path(request, None)
 
-    def _models(self, request: Request) -> Response:
-        del request
-        cards = [
+    def _models(self) -> list[dict[str, object]]:
+        return [
             {
                 "id": card.id,
                 "object": "model",
@@ -108,7 +121,6 @@ class Gateway:
             }
             for card in self.fleet.models()
         ]
-        return Response(200, msgspec.json.encode({"object": "list", "data": cards}), JSON)
 
 
 class GatewayExchange(Exchange):

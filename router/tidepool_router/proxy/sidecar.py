@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from tidepool_router.control import Handler
-from tidepool_router.errors import NoPods, Refused, UpstreamError
+from tidepool_router.errors import NoPods, Refusal, Refused, UpstreamError
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.proxy.begin import facts_of, prioritised, refuse_path, renamed
+from tidepool_router.proxy.begin import facts_of, prioritised, renamed, turn_away
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
@@ -23,11 +23,12 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.wire.body import ask_usage
 from tidepool_router.wire.messages import AnswerReader, Request
-from tidepool_router.wire.paths import Kind, Route
+from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
 
 # APIs whose streams bring usage only on request, in one event of its own.
 _ASKS_USAGE: Final = frozenset((Api.CHAT, Api.COMPLETIONS))
+_MODELS: Final = b"/v1/models"
 
 
 class Sidecar:
@@ -52,14 +53,19 @@ class Sidecar:
         """Application."""
         route = request.route
         if route is None or route.kind is Kind.CLOSED or request.method not in route.methods:
-            raise refuse_path(request, route)
+            turn_away(request, connection, route)
+            return None
         kind = route.kind
         if kind is Kind.INFERENCE:
             return self._infer(request, connection, route)
         if kind in (Kind.LOAD, Kind.LOAD_STREAM):
             return Handled(self.services, self._loads, request, connection)
         self._part_from(request)
-        exchange = Asking(self, request, connection, shows_models=kind is Kind.MODELS)
+        if kind is Kind.MODEL:
+            request.target = _MODELS
+            exchange = Asking(self, request, connection, shows_models=True, card=model_of(route.path))
+        else:
+            exchange = Asking(self, request, connection, shows_models=kind is Kind.MODELS)
         exchange.begin()
         return exchange
 
@@ -72,6 +78,7 @@ class Sidecar:
         if facts.model in settings.aliases and settings.model is not None:
             request.body = renamed(request, settings.model)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
+        asks = asks and b"content-encoding" not in request.special  # nothing is spliced into compressed bytes
         if asks:
             request.body = ask_usage(request.body)
         now = monotonic()
@@ -199,14 +206,21 @@ class ReturnedExchange(SidecarExchange):
 class Asking(Exchange):
     """A question to the engine that is no inference: its health, its version, its models."""
 
-    __slots__ = ("_shows_models", "_sidecar")
+    __slots__ = ("_card", "_shows_models", "_sidecar")
 
     first_byte_seconds = 10.0  # no prefill and no queue stands before the answer
 
     def __init__(
-        self, sidecar: Sidecar, request: Request, client: ServerConnection, *, shows_models: bool
+        self,
+        sidecar: Sidecar,
+        request: Request,
+        client: ServerConnection,
+        *,
+        shows_models: bool,
+        card: str | None = None,
     ) -> None:
         super().__init__(sidecar.services, request, client, Api.OTHER)
+        self._card = card
         self._sidecar = sidecar
         self._shows_models = shows_models
 
@@ -214,13 +228,22 @@ class Asking(Exchange):
         self._send(self._sidecar.engine)
 
     def upstream_data(self, upstream: UpstreamConnection) -> None:
-        """AnswerSink: a list of models is waited for and passed on with the aliases in it."""
+        """AnswerSink: a list of models is waited for and passed on with the aliases in it, or one card of it."""
         answer = upstream.answer
-        aliases = self._sidecar.state.settings.aliases
-        if self._shows_models and aliases and answer.status == 200 and not answer.no_body:
+        aliases, name = self._sidecar.state.settings.aliases, self._card
+        changed = self._shows_models and (aliases or name is not None)
+        if changed and answer.status == 200 and not answer.no_body:
             if not answer.complete:
                 return
             body = with_aliases(b"".join(answer.parts), aliases)
+            if name is not None:
+                card = card_of(body, name)
+                if card is None:
+                    message = f"the model {name!r} does not exist here; GET /v1/models lists those that do"
+                    refusal = Refusal(404, "invalid_request_error", "model_not_found", message)
+                    self._refuse(refusal, Outcome.REFUSED)
+                    return
+                body = card
             answer.parts = [body]
             answer.special[b"content-length"] = b"%d" % len(body)
         super().upstream_data(upstream)
@@ -235,6 +258,17 @@ class Asking(Exchange):
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         """It is in no book."""
+
+
+def card_of(models: bytes, name: str) -> bytes | None:
+    """One card of an engine's list of models; None when it is not there, or what came is no such list."""
+    try:
+        for card in msgspec.json.decode(models)["data"]:
+            if card["id"] == name:
+                return msgspec.json.encode(card)
+    except (msgspec.DecodeError, KeyError, TypeError):
+        pass
+    return None
 
 
 def with_aliases(body: bytes, aliases: tuple[str, ...]) -> bytes:

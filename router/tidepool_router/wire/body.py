@@ -9,16 +9,21 @@ import msgspec
 
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.wire.multipart import Part, is_form, read_parts
 
 # Walks one JSON value from an index and says where it ends, at C speed. Bodies are decoded as latin-1 for it, so
 # that an index into the text is an index into the bytes; JSON's own characters are ASCII, so nothing is confused.
 _scan_value: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ASKED: Final = b'"stream_options":{"include_usage":true}'
-_PART_MODEL: Final = re.compile(rb'[;\s]name="?model"?[ \t]*(?:\r\n[^\r\n]+)*\r\n\r\n([^\r\n]*)\r\n')
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # More choices than this are refused by the engine, and must not weigh on a pod until then.
 _MOST_CHOICES: Final = 1024
+# Speech as mp3 has about 16 kB a second, of which Whisper's encoder makes 50 positions (its paper, section 2.2):
+# 320 bytes each, where text has 4 a token.
+_AUDIO_BYTES_PER_TEXT_BYTE: Final = 80
+# What engines read as true in a form (pydantic's words).
+_TRUE: Final = frozenset((b"true", b"1", b"t", b"yes", b"y", b"on"))
 _NOTHING: Final = msgspec.Raw(b"")
 
 
@@ -37,6 +42,13 @@ class _Body(msgspec.Struct):
     input: msgspec.Raw = _NOTHING
     tools: msgspec.Raw = _NOTHING
     documents: msgspec.Raw = _NOTHING
+    system: msgspec.Raw = _NOTHING
+    instructions: msgspec.Raw = _NOTHING
+    query: msgspec.Raw = _NOTHING
+    queries: msgspec.Raw = _NOTHING
+    text_1: msgspec.Raw = _NOTHING
+    text_2: msgspec.Raw = _NOTHING
+    texts: msgspec.Raw = _NOTHING
 
 
 _decode: Final = msgspec.json.Decoder(_Body).decode
@@ -49,11 +61,8 @@ def inspect(
 
     Raises Refused (400) for a body that is no JSON object, or whose `model` is no string.
     """
-    if is_multipart(content_type):
-        model = _multipart_model(body)
-        return RequestFacts(
-            api, path, model, prompt_bytes=len(body), body_bytes=len(body), priority=priority, session=session
-        )
+    if is_form(content_type):
+        return _inspect_form(api, path, body, content_type, priority, session)
     fields = _read(body)
     model = fields.model
     if model is None:
@@ -76,9 +85,31 @@ def inspect(
     )
 
 
-def is_multipart(content_type: bytes) -> bool:
-    """Whether the body is a form with parts, as audio uploads are."""
-    return content_type[:19].lower() == b"multipart/form-data"
+def _inspect_form(
+    api: Api, path: str, body: bytes, content_type: bytes, priority: int, session: str | None
+) -> RequestFacts:
+    """As `inspect`, for a form: of equal names the last one counts, as it does for the engine."""
+    parts = _parts(body, content_type)
+    values = {part.name: body[part.start : part.end] for part in parts if not part.is_file}
+    audio_bytes = sum([part.end - part.start for part in parts if part.is_file])
+    return RequestFacts(
+        api,
+        path,
+        values.get(b"model", b"").decode("utf-8", "replace"),
+        values.get(b"stream", b"").lower() in _TRUE,
+        prompt_bytes=len(values.get(b"prompt", b"")) + audio_bytes // _AUDIO_BYTES_PER_TEXT_BYTE,
+        body_bytes=len(body),
+        priority=priority,
+        session=session,
+        asked_usage=values.get(b"stream_include_usage", b"").lower() in _TRUE,
+    )
+
+
+def _parts(body: bytes, content_type: bytes) -> list[Part]:
+    try:
+        return read_parts(body, content_type)
+    except ValueError as error:
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_form", str(error))) from error
 
 
 def rename_model(body: bytes, new: str, content_type: bytes = b"") -> bytes:
@@ -86,9 +117,9 @@ def rename_model(body: bytes, new: str, content_type: bytes = b"") -> bytes:
 
     A body that names it more than once has each replaced. Raises ValueError when it is no JSON object.
     """
-    if is_multipart(content_type):
-        parts = [(*match.span(1), new.encode()) for match in _PART_MODEL.finditer(body)]
-        return _spliced(body, parts[:1])
+    if is_form(content_type):
+        named = [part for part in read_parts(body, content_type) if part.name == b"model" and not part.is_file]
+        return _spliced(body, [(part.start, part.end, new.encode()) for part in named])
     value = json.dumps(new).encode()
     spans = [(start, end) for key, start, end in _members(body) if key == "model"]
     return _spliced(body, [(start, end, value) for start, end in spans])
@@ -199,13 +230,9 @@ def _cap(fields: _Body) -> int | None:
 
 
 def _prompt_bytes(fields: _Body) -> int:
-    parts = (fields.messages, fields.prompt, fields.input, fields.tools, fields.documents)
-    return sum([memoryview(part).nbytes for part in parts if part is not _NOTHING])
-
-
-def _multipart_model(body: bytes) -> str:
-    match = _PART_MODEL.search(body)
-    return match[1].decode("utf-8", "replace") if match else ""
+    chat = (fields.messages, fields.prompt, fields.input, fields.tools, fields.system, fields.instructions)
+    ranked = (fields.documents, fields.query, fields.queries, fields.text_1, fields.text_2, fields.texts)
+    return sum([memoryview(part).nbytes for part in chat + ranked if part is not _NOTHING])
 
 
 def _bad_request(message: str) -> Refused:

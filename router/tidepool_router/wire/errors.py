@@ -15,16 +15,19 @@ _ANTHROPIC_TYPES: Final = {
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
     529: "overloaded_error",
 }
+_ANTHROPIC: Final = frozenset((Api.MESSAGES, Api.COUNT_TOKENS))
 REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def error_body(api: Api, status: int, kind: str, message: str, code: str) -> bytes:
-    """JSON of an error answer: OpenAI's `{"error": {...}}`, or Anthropic's for the messages API."""
-    if api is Api.MESSAGES:
+    """JSON of an error answer: OpenAI's `{"error": {...}}`, or Anthropic's for paths of its API."""
+    if api in _ANTHROPIC:
         fault = {"type": _ANTHROPIC_TYPES.get(status, "api_error"), "message": message}
         return _encode({"type": "error", "error": fault})
     return _encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
@@ -56,6 +59,8 @@ def refusal_answer(
     lines = [b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n" % (refusal.status, reason), extra]
     if refusal.retry_after_seconds is not None:
         lines.append(b"retry-after: %d\r\n" % max(1, round(refusal.retry_after_seconds)))
+    if refusal.allow:
+        lines.append(b"allow: %b\r\n" % refusal.allow.encode())
     if close:
         lines.append(b"connection: close\r\n")
     lines.append(b"content-length: %d\r\n\r\n" % len(body))

@@ -50,6 +50,7 @@ _REQUEST_SPECIAL: Final = _HOP_BY_HOP | {
     HANDED_ON_MARK: False,
     LOAD: False,
     b"content-type": True,
+    b"content-encoding": True,
     REQUEST_ID: True,
     PRIORITY: True,
     SESSION: True,

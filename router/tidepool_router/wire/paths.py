@@ -1,8 +1,10 @@
 """Which paths the traffic port knows, what each is, and which stay closed."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+from urllib.parse import unquote
 
 from tidepool_api import contract
 from tidepool_router.facts import Api
@@ -13,6 +15,7 @@ class Kind(StrEnum):
 
     INFERENCE = "inference"  # counted in the ledger, admitted, routed by its model
     MODELS = "models"
+    MODEL = "model"  # one card of the list; `path` ends with its name
     ENGINE = "engine"  # the sidecar asks its engine; a gateway answers for itself
     LOAD = "load"
     LOAD_STREAM = "load-stream"
@@ -34,8 +37,9 @@ _INFERENCE: Final = {
     "/v1/completions": Api.COMPLETIONS,
     "/v1/responses": Api.RESPONSES,
     "/v1/messages": Api.MESSAGES,
-    "/v1/messages/count_tokens": Api.TOKENIZE,
+    "/v1/messages/count_tokens": Api.COUNT_TOKENS,
     "/v1/embeddings": Api.EMBEDDINGS,
+    "/v2/embed": Api.EMBEDDINGS,
     "/v1/rerank": Api.RERANK,
     "/v2/rerank": Api.RERANK,
     "/rerank": Api.RERANK,
@@ -90,6 +94,8 @@ def _table() -> dict[bytes, Route]:
 
 _ROUTES: Final = _table()
 _DELIMITERS: Final = (b"?", b"#")
+_ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_ONE_MODEL: Final = b"/v1/models/"
 
 
 def find(target: bytes) -> Route | None:
@@ -101,14 +107,22 @@ def find(target: bytes) -> Route | None:
     route = _ROUTES.get(target)
     if route is not None:
         return route
-    return _ROUTES.get(path_of(target))
+    path = path_of(target)
+    if path.startswith(_ONE_MODEL) and len(path) > len(_ONE_MODEL):
+        return Route(Kind.MODEL, path.decode("latin-1"))  # an engine is never asked for this path
+    return _ROUTES.get(path)
+
+
+def model_of(path: str) -> str:
+    """Name of the model in the path of its card; clients escape a slash in it, or do not."""
+    return unquote(path[len(_ONE_MODEL) :])
 
 
 def path_of(target: bytes) -> bytes:
     """Path of a request target without scheme, authority, query and fragment."""
-    if target[:7].lower() == b"http://":
-        slash = target.find(b"/", 7)
-        target = target[slash:] if slash >= 0 else b"/"
+    absolute = _ABSOLUTE.match(target)
+    if absolute is not None:
+        target = target[absolute.end() :] or b"/"
     for delimiter in _DELIMITERS:
         target = target.partition(delimiter)[0]
     return target

@@ -18,8 +18,16 @@ _TOKEN_MARKS: Final = {
     Api.COMPLETIONS: b'"text"',
     Api.RESPONSES: b".delta\ndata:",
     Api.MESSAGES: b"event: content_block_delta",
+    Api.TRANSCRIPTIONS: b'"delta"',
 }
-_FINAL_MARKS: Final = (b"data: [DONE]", b"data:[DONE]", b"event: message_stop", b"event: response.completed")
+_FINAL_MARKS: Final = (
+    b"data: [DONE]",
+    b"data:[DONE]",
+    b"event: message_stop",
+    b"event: response.completed",
+    b"event: response.incomplete",
+    b"event: response.failed",
+)
 # Beyond this an unfinished event is passed on unseen.
 REST_LIMIT_BYTES: Final = 1 << 20
 

@@ -9,7 +9,7 @@ _ABSENT: Final = msgspec.Raw(b"")
 
 
 class Usage(NamedTuple):
-    """Tokens of one request; `cached_tokens` is None when the engine does not say."""
+    """Tokens of one request. `prompt_tokens` are all of the prompt's, `cached_tokens` None when none are told."""
 
     prompt_tokens: int
     output_tokens: int
@@ -21,6 +21,8 @@ class _Counts(msgspec.Struct):
     completion_tokens: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    total_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     prompt_tokens_details: dict[str, Any] | None = None
     input_tokens_details: dict[str, Any] | None = None
@@ -28,6 +30,17 @@ class _Counts(msgspec.Struct):
 
 class _Inner(msgspec.Struct):
     usage: _Counts | None = None
+
+
+class _Meta(msgspec.Struct):
+    """Cohere's place for it (vLLM's /v2/embed)."""
+
+    billed_units: _Counts | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: _Counts | None = None
+    meta: _Meta | None = None
 
 
 class _Event(msgspec.Struct):
@@ -40,7 +53,7 @@ class _Event(msgspec.Struct):
 
 
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
-_decode_inner: Final = msgspec.json.Decoder(_Inner).decode
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 _decode_counts: Final = msgspec.json.Decoder(_Counts).decode
 _USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -63,9 +76,12 @@ def of_event(data: bytes) -> tuple[Usage | None, bool]:
 def of_answer(tail: bytes) -> Usage | None:
     """Usage in a whole JSON answer, or in the last part of one; None when it is not there."""
     try:
-        counts = _decode_inner(tail).usage
+        answer = _decode_answer(tail)
     except msgspec.DecodeError:
         return _of_last_part(tail)
+    counts = answer.usage
+    if counts is None and answer.meta is not None:
+        counts = answer.meta.billed_units
     return None if counts is None else _usage(counts)
 
 
@@ -80,9 +96,17 @@ def _of_last_part(tail: bytes) -> Usage | None:
 
 
 def _usage(counts: _Counts) -> Usage:
-    prompt = counts.prompt_tokens if counts.prompt_tokens is not None else counts.input_tokens
     output = counts.completion_tokens if counts.completion_tokens is not None else counts.output_tokens
-    return Usage(prompt or 0, output or 0, _cached(counts))
+    return Usage(_prompt(counts), output or 0, _cached(counts))
+
+
+def _prompt(counts: _Counts) -> int:
+    if counts.prompt_tokens is not None:
+        return counts.prompt_tokens
+    if counts.input_tokens is None:
+        return counts.total_tokens or 0  # rerankers say this alone
+    # Anthropic's API counts apart what was read from the cache and what was written to it; OpenAI's does not.
+    return counts.input_tokens + (counts.cache_read_input_tokens or 0) + (counts.cache_creation_input_tokens or 0)
 
 
 def _cached(counts: _Counts) -> int | None:

@@ -16,6 +16,8 @@ from tidepool_router.wire.paths import Kind, find
         (b"/v1/chat/completions", Kind.INFERENCE),
         (b"/v1/messages?beta=true", Kind.INFERENCE),
         (b"http://host:80/v1/completions", Kind.INFERENCE),
+        (b"HTTPS://host/v1/completions?x", Kind.INFERENCE),
+        (b"/v1/models/meta-llama/Llama?x", Kind.MODEL),
         (b"/v1/models", Kind.MODELS),
         (b"/sleep?level=2", Kind.CLOSED),
         (b"/v1/load_lora_adapter", Kind.CLOSED),
@@ -39,7 +41,10 @@ def test_known_paths(target: bytes, kind: Kind) -> None:
         b"/%73leep",
         b"/SLEEP",
         b"/v1/chat/completions/",
+        b"/v1/models/",
         b"//sleep",
+        b"http://",
+        b"http:///sleep/",
     ],
 )
 def test_no_other_spelling_reaches_an_engine(target: bytes) -> None:
@@ -68,6 +73,18 @@ def test_error_events_are_one_event_without_a_forged_end(api: Api) -> None:
     assert "gone" in json.dumps(data)
     if api is Api.RESPONSES:
         assert data["sequence_number"] == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(404, "not_found_error"), (413, "request_too_large"), (429, "rate_limit_error"), (503, "overloaded_error"),
+     (504, "timeout_error"), (418, "api_error")],
+)  # fmt: skip
+@pytest.mark.parametrize("api", [Api.MESSAGES, Api.COUNT_TOKENS])
+def test_anthropics_errors_have_anthropics_names(api: Api, status: int, kind: str) -> None:
+    assert json.loads(error_body(api, status, "x", "m", "c")) == {
+        "type": "error", "error": {"type": kind, "message": "m"},
+    }  # fmt: skip
 
 
 def test_a_refusal_says_when_to_come_back() -> None:

@@ -122,7 +122,9 @@ _RESPONSES = (
     [
         (Api.MESSAGES, _MESSAGES, 2, Usage(20, 2, None)),
         (Api.RESPONSES, _RESPONSES, 1, Usage(5, 1, 4)),
+        (Api.RESPONSES, _RESPONSES.replace(b"response.completed", b"response.incomplete"), 1, Usage(5, 1, 4)),
         (Api.COMPLETIONS, _event(choices=[{"text": "a"}]) * 3 + _DONE, 3, None),
+        (Api.TRANSCRIPTIONS, _token("a") * 2 + _DONE, 2, None),
     ],
 )
 def test_each_api_tells_its_tokens_and_usage_in_its_own_way(
