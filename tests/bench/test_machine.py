@@ -35,6 +35,16 @@ def test_time_of_children_that_ended_is_counted() -> None:
     assert machine.cpu_seconds(os.getpid()) - before >= 0.18  # two ticks less: they are cut off, not rounded
 
 
+def test_scheduled_time_of_a_live_process_is_exact() -> None:
+    program = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert 0.199 <= machine.scheduled_seconds(child.pid) <= machine.cpu_seconds(child.pid) + 0.02
+        child.communicate("\n")
+
+
 def test_a_core_that_is_not_there_is_an_error() -> None:
     assert machine.busy_seconds(0) > 0
     with pytest.raises(LookupError, match="no core 4000"):

@@ -1,6 +1,9 @@
-/* A closed-loop load: so many connections, each with one request at a time, as fast as they are answered.
+/* A load: closed loop, so many connections, each with one request at a time, as fast as they are answered; or open
+ * loop, evenly spaced requests at a RATE whatever the answers do, each on a free connection or a new one.
  *
- * Usage: drive PORT PATH BODY_FILE CONNECTIONS WARM_SECONDS SECONDS EVENTS
+ * Usage: drive PORT PATH BODY_FILE CONNECTIONS WARM_SECONDS SECONDS EVENTS [RATE]
+ * In the open loop the time of an answer counts from the moment when its request was due, so that a request that
+ * could not be sent in time is as late as its client found it.
  * EVENTS > 0: the answer must be a stream of exactly so many events. 0: it must have the status 200 and the content of
  * the first answer, byte for byte. Writes a line "begin" when the measured time begins, and when it is over a line of
  * JSON: requests, events, errors, seconds, and the median and 99th percentile of the time to a whole answer. Ends with
@@ -10,11 +13,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,6 +44,9 @@ static char request[READ_BYTES], first_body[HEAD_BYTES];
 static int request_bytes, first_bytes = -1, wanted_events, poller, port;
 static long requests, events, errors;
 static unsigned slots[SLOTS];
+static connection *idle[MAX_CONNECTIONS]; /* open loop only */
+static int idle_count, dialled;
+static double rate, due;
 
 static double now_seconds(void) {
   struct timespec t;
@@ -46,11 +54,11 @@ static double now_seconds(void) {
   return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static void ask(connection *c) {
+static void ask(connection *c, double since) {
   c->head_bytes = c->complete_head = c->events = c->newline = c->line_bytes = 0;
   c->state = SIZE;
   c->chunk_left = 0;
-  c->sent = now_seconds();
+  c->sent = since;
   if (send(c->fd, request, request_bytes, MSG_NOSIGNAL) != request_bytes) errors++;
 }
 
@@ -66,12 +74,18 @@ static void dial(connection *c) {
   setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
   epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
-  ask(c);
+}
+
+/* The connection may take its next request: at once in the closed loop, when one is due in the open one. */
+static void next(connection *c) {
+  if (rate > 0) idle[idle_count++] = c;
+  else ask(c, now_seconds());
 }
 
 static void again(connection *c) {
   close(c->fd);
   dial(c);
+  next(c);
 }
 
 static void finish(connection *c, int right) {
@@ -79,7 +93,7 @@ static void finish(connection *c, int right) {
   requests++;
   if (!right) errors++;
   slots[slot < SLOTS ? slot : SLOTS - 1]++;
-  ask(c);
+  next(c);
 }
 
 /* Reads the head when it is whole. -1: not an answer that was wanted. */
@@ -172,12 +186,37 @@ static double percentile(double share) {
   return 0;
 }
 
+/* Sends what is due before `end`; the seconds until more will be. */
+static double send_due(double end) {
+  double now = now_seconds();
+  for (; due <= now && due < end; due += 1 / rate) {
+    if (!idle_count && dialled == MAX_CONNECTIONS) { errors++; continue; }
+    connection *c = idle_count ? idle[--idle_count] : &all[dialled++];
+    if (!c->fd) dial(c);
+    ask(c, due);
+  }
+  return due - now_seconds();
+}
+
 static void run_until(double end) {
   struct epoll_event ready[256];
+  struct pollfd any = {.fd = poller, .events = POLLIN};
   while (now_seconds() < end) {
-    int count = epoll_wait(poller, ready, 256, 10);
+    double wait = rate > 0 ? send_due(end) : 0.01;
+    if (wait > 0.01) wait = 0.01;
+    struct timespec patience = {.tv_nsec = wait > 0 ? (long)(wait * 1e9) : 0};
+    ppoll(&any, 1, &patience, NULL); /* epoll_wait alone knows only milliseconds */
+    int count = epoll_wait(poller, ready, 256, 0);
     for (int i = 0; i < count; i++) take(ready[i].data.ptr);
   }
+}
+
+/* What was sent before the end is still awaited, or the slowest answers would be the ones that are not counted. */
+static void await_answers(double longest) {
+  double end = now_seconds() + longest;
+  due = end + 1;
+  while (rate > 0 && idle_count < dialled && now_seconds() < end) run_until(now_seconds() + 0.005);
+  if (rate > 0) errors += dialled - idle_count;
 }
 
 static void prepare(const char *path, const char *body_file) {
@@ -196,8 +235,8 @@ static void prepare(const char *path, const char *body_file) {
 }
 
 int main(int count, char **arguments) {
-  if (count != 8) {
-    fprintf(stderr, "usage: drive PORT PATH BODY_FILE CONNECTIONS WARM_SECONDS SECONDS EVENTS\n");
+  if (count != 8 && count != 9) {
+    fprintf(stderr, "usage: drive PORT PATH BODY_FILE CONNECTIONS WARM_SECONDS SECONDS EVENTS [RATE]\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN);
@@ -205,9 +244,15 @@ int main(int count, char **arguments) {
   prepare(arguments[2], arguments[3]);
   wanted_events = atoi(arguments[7]);
   poller = epoll_create1(0);
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* nanoseconds: requests go when they are due */
+  rate = count == 9 ? atof(arguments[8]) : 0;
   int wanted = atoi(arguments[4]);
-  for (int i = 0; i < wanted && i < MAX_CONNECTIONS; i++) dial(&all[i]);
-  run_until(now_seconds() + atof(arguments[5]));
+  for (; dialled < wanted && dialled < MAX_CONNECTIONS; dialled++) {
+    dial(&all[dialled]);
+    next(&all[dialled]);
+  }
+  due = now_seconds();
+  run_until(due + atof(arguments[5]));
   long early_errors = errors;
   requests = events = errors = 0;
   memset(slots, 0, sizeof slots);
@@ -215,8 +260,10 @@ int main(int count, char **arguments) {
   fflush(stdout);
   double start = now_seconds();
   run_until(start + atof(arguments[6]));
+  double seconds = now_seconds() - start;
+  await_answers(2);
   printf("{\"requests\": %ld, \"events\": %ld, \"errors\": %ld, \"seconds\": %.6f, \"p50_ms\": %.3f, \"p99_ms\": %.3f}\n",
-         requests, events, errors + early_errors, now_seconds() - start, percentile(0.5), percentile(0.99));
+         requests, events, errors + early_errors, seconds, percentile(0.5), percentile(0.99));
   fflush(stdout);
   return 0;
 }

@@ -2,7 +2,8 @@
  *
  * HTTP/1.1 with keep-alive, one thread, one epoll loop. Usage: stub PORT
  *   GET  /health /v1/models /version /metrics    as a bare vLLM offers them (model "tiny")
- *   POST anything                                a small chat completion
+ *   POST anything                                a small chat completion; what a body has beyond the buffer's size is
+ *                                                read and thrown away
  *   POST with "stream":true                      a stream in vLLM's framing: the role, max_tokens tokens (the last with
  *                                                its finish_reason), usage if the body asks for it, [DONE]; each event
  *                                                is a chunk and a send() of its own. "top_k":MS spaces the tokens.
@@ -26,6 +27,7 @@ enum { MAX_CONNECTIONS = 4096, BUFFER_BYTES = 65536 };
 typedef struct {
   char *in;        /* received and not yet answered; NULL: no connection */
   int in_bytes;
+  long skip;       /* bytes of a large body that are still to come and to be thrown away */
   char *out;       /* answered and not yet taken by the socket */
   int out_bytes;
   int streaming, tokens_left, wants_usage;
@@ -162,8 +164,14 @@ static int serve(int fd) {
   *end = 0;
   const char *field = strcasestr(c->in, "\r\ncontent-length:");
   if (field) length = atoi(field + 17);
-  if (strcasestr(c->in, "\r\ntransfer-encoding:") || head + length > BUFFER_BYTES - 1) return -1;
+  int chunked = strcasestr(c->in, "\r\ntransfer-encoding:") != NULL;
   *end = '\r';
+  if (chunked) return -1;
+  if (head + length > BUFFER_BYTES - 1) {
+    c->skip = (long)head + length - c->in_bytes;
+    c->in_bytes = 0;
+    return 1;
+  }
   if (c->in_bytes < head + length) return 0;
   char *body = c->in + head, after = body[length];
   body[length] = 0;
@@ -176,7 +184,7 @@ static int serve(int fd) {
 
 static int serve_all(int fd) {
   connection *c = &connections[fd];
-  while (c->in_bytes && !c->streaming) {
+  while (c->in_bytes && !c->streaming && !c->skip) {
     int done = serve(fd);
     if (done < 0) return -1;
     if (!done) break;
@@ -195,6 +203,20 @@ static void take(int listener) {
   }
 }
 
+/* Throws away what belongs to a large body, and answers it when it is whole. -1: the connection is dead. */
+static int skip(int fd) {
+  connection *c = &connections[fd];
+  if (c->in_bytes < c->skip) {
+    c->skip -= c->in_bytes;
+    c->in_bytes = 0;
+    return 0;
+  }
+  c->in_bytes -= c->skip;
+  memmove(c->in, c->in + c->skip, c->in_bytes);
+  c->skip = 0;
+  return put(fd, answer);
+}
+
 static void turn(int fd) {
   connection *c = &connections[fd];
   if (!c->in) return;
@@ -207,7 +229,8 @@ static void turn(int fd) {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) { leave(fd); return; }
     c->in_bytes += got;
-    if (serve_all(fd) < 0) { leave(fd); return; }
+    if (c->skip && skip(fd) < 0) { leave(fd); return; }
+    if (!c->skip && serve_all(fd) < 0) { leave(fd); return; }
   }
 }
 

@@ -1,0 +1,74 @@
+"""Processes of a run: started on their core, waited for, ended by their own handle."""
+
+import json
+import random
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from .programs import BenchError
+
+_SERVER_PORTS = (12_000, 32_000)
+
+
+def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 5.0) -> tuple[int, bytes]:
+    """Status and body of one request; status 0 when there was no answer."""
+    data = None if request is None else json.dumps(request).encode()
+    asked = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=timeout_seconds) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except OSError:
+        return 0, b""
+
+
+def wait_for(url: str, request: dict[str, Any] | None, limit_seconds: float, log: Path | None = None) -> None:
+    """Wait for a 200; raises BenchError with the end of the log."""
+    deadline = time.monotonic() + limit_seconds
+    while fetch(url, request)[0] != 200:
+        if time.monotonic() > deadline:
+            said = log.read_text(errors="replace")[-2000:] if log and log.exists() else ""
+            raise BenchError(f"{url} gave no good answer within {limit_seconds:.0f} s\n{said}")
+        time.sleep(0.1)
+
+
+@contextmanager
+def process(command: list[str], core: int | None, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process on one core (None: on any), terminated in the end, killed when that takes more than 5 s."""
+    pinned = command if core is None else ["taskset", "-c", str(core), *command]
+    with log.open("ab") as out:
+        started = subprocess.Popen(pinned, stdout=out, stderr=out)
+        try:
+            yield started
+        finally:
+            started.terminate()
+            try:
+                started.wait(5)
+            except subprocess.TimeoutExpired:
+                started.kill()
+                started.wait(5)
+
+
+def free_port(count: int) -> int:
+    """The first of `count` ports in a row that are free now; raises BenchError.
+
+    Below those that the kernel gives to clients: after a load, thousands of these are in TIME_WAIT.
+    """
+    for _ in range(200):
+        first = random.randrange(*_SERVER_PORTS)
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise BenchError("no free ports in a row were found: close what listens on this machine")
