@@ -21,7 +21,7 @@ from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.wire import usage as usages
-from tidepool_router.wire.errors import REASONS, error_event, refusal_answer
+from tidepool_router.wire.errors import REASONS, blames_engine, error_event, refusal_answer
 from tidepool_router.wire.messages import AnswerReader, Request
 from tidepool_router.wire.sse import SseObserver
 from tidepool_router.wire.usage import Usage
@@ -114,6 +114,9 @@ class Exchange(ABC):
     @abstractmethod
     def _try_elsewhere(self, error: UpstreamError) -> bool:
         """After a failure with nothing sent to the client: True when another attempt has begun."""
+
+    def _broke_off(self) -> None:  # noqa: B027 - most need not know
+        """An answer that the client has begun to get will not be whole, and the engine is to blame."""
 
     @abstractmethod
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
@@ -309,12 +312,14 @@ class Exchange(ABC):
         observer = self._observer
         answer = upstream.answer
         if observer is not None:
+            whole = observer.complete
             rest = observer.end()
             if rest:
                 out += (b"%x\r\n" % len(rest), rest, b"\r\n") if self._chunked else (rest,)
-            if answer.ends_with_connection and not observer.complete:
+            # However orderly the framing ends: without the API's last event a client would take half for whole.
+            if not whole and (self._chunked or answer.ends_with_connection):
                 self._client.write(b"".join(out))
-                self._cut(UpstreamError("reset", "the engine closed the connection"))
+                self._cut(UpstreamError("reset", "the engine ended the stream before its last event"))
                 return
         if self._chunked:
             out.append(_LAST_CHUNK)
@@ -322,7 +327,12 @@ class Exchange(ABC):
         self._upstream = None
         upstream.release()
         status = answer.status
-        self._finish(Outcome.OK if status < 500 else Outcome.ERROR, status, now)
+        outcome = Outcome.OK if status < 500 else Outcome.ERROR
+        if observer is not None and observer.error is not None:
+            outcome = Outcome.ERROR
+            if blames_engine(observer.error):
+                self._broke_off()
+        self._finish(outcome, status, now)
         self._client.finished(keep_alive=self._request.keep_alive)
 
     # Ends.
@@ -357,6 +367,7 @@ class Exchange(ABC):
         """End an answer that has begun and cannot be completed, so that nobody takes it for whole."""
         client, observer = self._client, self._observer
         self._warn("an answer was cut", str(error))
+        self._broke_off()
         self._finish(Outcome.ERROR, 502)
         if observer is None:
             client.abort()

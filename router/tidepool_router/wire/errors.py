@@ -1,5 +1,6 @@
 """Error answers and error events in the shape of the API that was called."""
 
+import re
 from http import HTTPStatus
 from typing import Final
 
@@ -21,6 +22,10 @@ _ANTHROPIC_TYPES: Final = {
 }
 _ANTHROPIC: Final = frozenset((Api.MESSAGES, Api.COUNT_TOKENS))
 REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+_CODE: Final = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
+# Types of errors that are the client's, as they stand in an event.
+_CLIENT_FAULTS: Final = tuple(b'"%b"' % kind.encode() for code, kind in _ANTHROPIC_TYPES.items() if code < 500)
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -48,6 +53,17 @@ def error_event(api: Api, message: str, sequence: int = 0) -> bytes:
         return b"event: error\ndata: " + body + b"\n\n"
     fault = {"message": message, "type": "server_error", "param": None, "code": "upstream_error"}
     return b"data: " + _encode({"error": fault}) + b"\n\n"
+
+
+def blames_engine(event: bytes) -> bool:
+    """Whether an error event speaks against the engine and not against the request that got it.
+
+    vLLM puts the HTTP status that it would have answered into `code`; Anthropic's API has a type for each of them.
+    """
+    found = _CODE.search(event)
+    if found is not None:
+        return not 400 <= int(found[1]) < 500
+    return not any(kind in event for kind in _CLIENT_FAULTS)
 
 
 def refusal_answer(

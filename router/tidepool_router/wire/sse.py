@@ -20,24 +20,23 @@ _TOKEN_MARKS: Final = {
     Api.MESSAGES: b"event: content_block_delta",
     Api.TRANSCRIPTIONS: b'"delta"',
 }
-_FINAL_MARKS: Final = (
-    b"data: [DONE]",
-    b"data:[DONE]",
-    b"event: message_stop",
-    b"event: response.completed",
-    b"event: response.incomplete",
-    b"event: response.failed",
-)
+# The last event of each API: a line of its own, or a type in quotes, so that no generated text can stand for it.
+_FINAL_LINES: Final = (b"data: [DONE]", b"data:[DONE]", b"event: message_stop", b"event: response.completed")
+_FINAL_TYPES: Final = (b'"message_stop"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"')
 # Beyond this an unfinished event is passed on unseen.
 REST_LIMIT_BYTES: Final = 1 << 20
 
 
 class SseObserver:
-    """Watches one stream. `tokens`, `usage` and `events` say what has gone by so far."""
+    """Watches one stream. `tokens`, `usage`, `events` and `error` say what has gone by so far.
 
-    __slots__ = ("_drop", "_last", "_mark", "_rest", "events", "tokens", "usage")
+    `error` is an error event of the engine's own, None while there was none.
+    """
+
+    __slots__ = ("_drop", "_known", "_last", "_mark", "_rest", "error", "events", "tokens", "usage")
 
     def __init__(self, api: Api, choices: int = 1, *, drop_usage: bool = False) -> None:
+        self._known = api in _TOKEN_MARKS
         self._mark = _TOKEN_MARKS.get(api, b"data:")
         self._drop = drop_usage
         self._rest = b""
@@ -46,6 +45,7 @@ class SseObserver:
         self.tokens = -choices if api is Api.CHAT else 0
         self.events = 0
         self.usage: Usage | None = None
+        self.error: bytes | None = None
 
     def feed(self, chunk: bytes) -> bytes:
         """Takes what arrived; returns what goes to the client now."""
@@ -60,8 +60,11 @@ class SseObserver:
         if not whole:
             return b"" if self._drop else chunk
         self._last = whole
-        self.events += whole.count(b"\n\n") or 1
-        self.tokens += whole.count(self._mark)
+        events, tokens = whole.count(b"\n\n") or 1, whole.count(self._mark)
+        self.events += events
+        self.tokens += tokens
+        if tokens < events and b'"error"' in whole:
+            self._look_for_error(whole)
         kept = self._read_usage(whole) if b'"usage"' in whole else whole
         return kept if self._drop else chunk
 
@@ -72,13 +75,22 @@ class SseObserver:
 
     @property
     def complete(self) -> bool:
-        """Whether the API's own last event has gone by."""
-        return any(mark in self._last for mark in _FINAL_MARKS)
+        """Whether the API's own last event has gone by, or an error in its place; always so for unknown APIs."""
+        if not self._known or self.error is not None:
+            return True
+        end = b"\n%b%b" % (self._last, self._rest)
+        return any(b"\n" + line in end for line in _FINAL_LINES) or any(kind in end for kind in _FINAL_TYPES)
 
     @property
     def inside_event(self) -> bool:
         """Whether the client holds the beginning of an event whose end has not been passed on."""
         return bool(self._rest) and not self._drop
+
+    def _look_for_error(self, whole: bytes) -> None:
+        """Finished answers of the responses API have an `error` too, which is null."""
+        for event in _events(whole):
+            if b'"error"' in event and usages.is_error(_data(event)):
+                self.error = event
 
     def _read_usage(self, whole: bytes) -> bytes:
         kept: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Token counts as engines report them, in streams and in whole answers."""
+"""Token counts and errors as engines report them, in streams and in whole answers."""
 
 import re
 from typing import Any, Final, NamedTuple
@@ -52,8 +52,17 @@ class _Event(msgspec.Struct):
     response: _Inner | None = None
 
 
+class _Fault(msgspec.Struct):
+    """The members by which the four APIs tell an error."""
+
+    type: Any = None
+    error: msgspec.Raw = _ABSENT
+
+
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
 _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+_decode_fault: Final = msgspec.json.Decoder(_Fault).decode
+_ERROR_TYPES: Final = (\"error\", \"response.failed\")
 _decode_counts: Final = msgspec.json.Decoder(_Counts).decode
 _USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -71,6 +80,15 @@ def of_event(data: bytes) -> tuple[Usage | None, bool]:
     if counts is None:
         return None, False
     return _usage(counts), bytes(event.choices).translate(None, b" \t\r\n") == b"[]"
+
+
+def is_error(data: bytes) -> bool:
+    """Whether the JSON of one event says that the answer has failed."""
+    try:
+        fault = _decode_fault(data)
+    except msgspec.DecodeError:
+        return False
+    return fault.type in _ERROR_TYPES or bytes(fault.error) not in (b"", b"null")
 
 
 def of_answer(tail: bytes) -> Usage | None:

@@ -143,6 +143,7 @@ async def test_a_slow_reader_slows_the_engine_down_and_gets_every_byte(start: An
         for _ in range(count):
             await seen.chunk(block)
             sent += 1
+        await seen.chunk(b"data: [DONE]\n\n")
         await seen.chunk(b"")
 
     async with ScriptedEngine(script) as engine:
@@ -164,7 +165,7 @@ async def test_a_slow_reader_slows_the_engine_down_and_gets_every_byte(start: An
             answer = await client.answer()
             again = await client.ask(post(chat()))
 
-    assert answer.body == block * count
+    assert answer.body == block * count + b"data: [DONE]\n\n"
     assert again.status == 200
 
 
