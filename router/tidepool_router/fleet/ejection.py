@@ -1,6 +1,9 @@
 """Takes a pod that fails out of the choice for a while, and lets it come back slowly.
 
-A pod that refuses connections at once looks idle, and would otherwise draw all traffic. No clock: `now` is passed.
+A pod that refuses connections or answers errors at once looks idle, and would otherwise draw all traffic. Two
+rules eject: failures in a row, and a share of failures that is high by itself and beside the other pods'. A pod
+whose time is over is on trial: it may have few requests at once, more with each step that goes well, and all of
+them only in the end. Answers of 4xx are the client's and never told here. No clock: `now` is passed, in seconds.
 """
 
 from typing import Final
@@ -15,23 +18,36 @@ _STRIKES: Final[dict[FailureKind, float]] = {
     "reset": 0.34,
     "http_5xx": 0.2,
 }
+# The sum of a third, three times, or of a fifth, five times, is not exactly one.
+_EJECTING_STRIKES: Final = 0.999
+# Weight of one answer in the share of failures: about the last forty count. A pod that fails a tenth of its
+# requests stays four standard deviations below the limit.
+_ANSWER_WEIGHT: Final = 0.05
+_SHARE_LIMIT: Final = 0.3
+# Requests that no pod can serve raise the share of all: at fault is who fails so much more often than the others.
+_TIMES_USUAL: Final = 3.0
 _FIRST_SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 30.0
-# A pod on its way back may have so many requests at once, doubled by each success; beyond the last it is trusted.
+_MOST_DOUBLINGS: Final = 5  # beyond it _LONGEST_SECONDS holds
+# A pod on its way back may have so many requests at once, doubled by a success; beyond the last it is trusted.
 _FIRST_ALLOWANCE: Final = 1
 _LAST_ALLOWANCE: Final = 64
+# Between two doublings, or a pod that answers at once would be back at once, whatever comes after.
+_STEP_SECONDS: Final = 0.25
 
 
 class Ejection:
-    """Record of one pod's failures."""
+    """Record of one pod's failures. `failure_share` is that of its latest answers, 0 to 1."""
 
-    __slots__ = ("_allowance", "_ejections", "_strikes", "until")
+    __slots__ = ("_allowance", "_ejections", "_step_at", "_strikes", "failure_share", "until")
 
     def __init__(self) -> None:
         self.until = 0.0
+        self.failure_share = 0.0
         self._strikes = 0.0
         self._ejections = 0
         self._allowance: int | None = None
+        self._step_at = 0.0
 
     @property
     def on_trial(self) -> bool:
@@ -44,18 +60,23 @@ class Ejection:
             return True
         return now >= self.until and in_flight < self._allowance
 
-    def failed(self, kind: FailureKind, now: float) -> bool:
-        """Count a failure; True when it ejects the pod. What fails while it is out was sent before."""
+    def failed(self, kind: FailureKind, now: float, usual_share: float = 0.0) -> bool:
+        """Count a failure; True when it ejects the pod. What fails while it is out was sent before.
+
+        `usual_share` is the failure share of the pool's other pods.
+        """
         if now < self.until:
             return False
         self._strikes += _STRIKES[kind]
-        # The sum of a third, three times, or of a fifth, five times, is not exactly one.
-        if self._strikes < 0.999 and self._allowance is None:
+        self.failure_share += _ANSWER_WEIGHT * (1.0 - self.failure_share)
+        stands_out = self.failure_share > max(_SHARE_LIMIT, _TIMES_USUAL * usual_share)
+        if self._strikes < _EJECTING_STRIKES and not stands_out and self._allowance is None:
             return False
-        self._strikes = 0.0
+        self._strikes = self.failure_share = 0.0
         self.until = now + min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0**self._ejections)
-        self._ejections = min(self._ejections + 1, 10)
+        self._ejections = min(self._ejections + 1, _MOST_DOUBLINGS)
         self._allowance = _FIRST_ALLOWANCE
+        self._step_at = self.until
         return True
 
     def succeeded(self, now: float) -> None:
@@ -63,13 +84,16 @@ class Ejection:
         if now < self.until:
             return
         self._strikes = 0.0
-        if self._allowance is None:
+        self.failure_share -= _ANSWER_WEIGHT * self.failure_share
+        if self._allowance is None or now < self._step_at:
             return
         self._allowance *= 2
+        self._step_at = now + _STEP_SECONDS
         if self._allowance > _LAST_ALLOWANCE:
             self._allowance = None
             self._ejections = 0
 
     def forgive(self) -> None:
         """The pod is another process now: its past is not this one's."""
-        self.until, self._strikes, self._ejections, self._allowance = 0.0, 0.0, 0, None
+        self.until = self.failure_share = self._strikes = self._step_at = 0.0
+        self._ejections, self._allowance = 0, None

@@ -33,6 +33,7 @@ class Listener:
         self._pod = pod
         self._scrapes = 0
         self._tokens_total: float | None = None
+        self._sidecar = False  # a load report was heard
 
     async def run(self) -> None:
         """Connect, listen, and connect again."""
@@ -57,7 +58,8 @@ class Listener:
         finally:
             stream.close()
             self._pod.streaming = False
-        if stream.status in _NO_STREAM:
+        # Where a sidecar was, an answer without a load stream is that of somebody else at its address.
+        if stream.status in _NO_STREAM and not self._sidecar:
             await self._scrape_on()
         raise UpstreamError("connect", f"{self._pod.key} answers its load stream with {stream.status}")
 
@@ -68,7 +70,10 @@ class Listener:
             try:
                 async with asyncio.timeout(SILENT_SECONDS):
                     line = await stream.line()
-            except TimeoutError:
+            except TimeoutError as error:
+                if not heard:  # it connects and says nothing: what was heard before is not true any more
+                    message = f"{self._pod.key} opens its load stream and sends no report"
+                    raise UpstreamError("first_byte_timeout", message) from error
                 log.warning("load stream silent; connecting again", extra={"endpoint": self._pod.key})
                 return heard
             except UpstreamError:
@@ -79,7 +84,7 @@ class Listener:
                 report = LoadReport.decode(line)
             except ValueError as error:
                 raise UpstreamError("connect", f"{self._pod.key} sent no load report: {error}") from error
-            heard = self._pod.streaming = True
+            heard = self._pod.streaming = self._sidecar = True
             self._pool.pod_heard(self._pod, report)
 
     async def _scrape_on(self) -> None:

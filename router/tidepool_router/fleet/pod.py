@@ -23,6 +23,7 @@ class PodState(StrEnum):
     DOWN = "down"
     EJECTED = "ejected"
     LEAVING = "leaving"
+    FOREIGN = "foreign"  # a pod of another pool has its address now
 
 
 _OF_HEALTH: Final = {health: PodState(health.value) for health in Health}
@@ -37,6 +38,7 @@ class Pod:
 
     __slots__ = (
         "_fusion",
+        "_identity",
         "_recovered",
         "ejection",
         "endpoint",
@@ -58,6 +60,7 @@ class Pod:
         self.reachable = False  # the last attempt to connect, ours or a request's, succeeded
         self.streaming = False  # a load stream is open and not silent
         self.leaving = False
+        self._identity: tuple[str, str] | None = None  # pool and model, as first told
         self.load_tokens = 0
         self.load_requests = 0
         self._fusion = LoadFusion()
@@ -78,11 +81,36 @@ class Pod:
             return PodState.LEAVING
         if self.report is None:
             return PodState.UNKNOWN if self.reachable else PodState.DOWN
+        if self.foreign:
+            return PodState.FOREIGN
         if self.report.health is not Health.READY:
             return _OF_HEALTH[self.report.health]
         if not self.reachable:
             return PodState.DOWN
         return PodState.READY if self.ejection.allows(now, self.ledger.running) else PodState.EJECTED
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another pool's pod answers: addresses are given away again before DNS has forgotten them.
+
+        Both differ, for a pod may be told another model, and one without settings names its pool after itself.
+        """
+        report, identity = self.report, self._identity
+        if report is None or identity is None or not report.model:
+            return False
+        return report.pool != identity[0] and report.model != identity[1]
+
+    @property
+    def answers(self) -> bool:
+        """Whether it would take requests, were it not for its ejection."""
+        if self.report is None or self.report.health is not Health.READY:
+            return False
+        return self.reachable and not self.leaving and not self.foreign
+
+    @property
+    def stranded(self) -> bool:
+        """Nobody answers at the address any more, or the engine hangs."""
+        return not self.reachable or (self.report is not None and self.report.health is Health.HUNG)
 
     def heard(self, report: LoadReport, now: float) -> bool:
         """A load report has come; False when it is out of order. A new boot is a new process at the address."""
@@ -92,6 +120,8 @@ class Pod:
         if reborn:
             self.ejection.forgive()
         self.report = report
+        if self._identity is None and report.model:
+            self._identity = report.pool, report.model
         self.reachable = True
         self._refresh()
         return True
@@ -112,9 +142,9 @@ class Pod:
         self._refresh()
         return True
 
-    def failed(self, kind: FailureKind, now: float) -> bool:
-        """A request failed before its answer; True when that changed whether the pod is picked."""
-        changed = self.ejection.failed(kind, now)
+    def failed(self, kind: FailureKind, now: float, usual_share: float = 0.0) -> bool:
+        """A request failed; True when that changed whether the pod is picked. See Ejection.failed."""
+        changed = self.ejection.failed(kind, now, usual_share)
         if kind == "connect" and self.reachable and not self.streaming:
             self.reachable = False
             changed = True

@@ -131,7 +131,7 @@ class PoolState:
         self._release(now)
 
     def closed(self, pod: Pod, *, succeeded: bool, now: float) -> None:
-        """A reservation ended."""
+        """A reservation ended; `succeeded` is False too for what says nothing about the pod."""
         self.in_flight -= 1
         on_trial = pod.ejection.on_trial
         if succeeded:
@@ -153,16 +153,24 @@ class PoolState:
             self._changed(now)
 
     def pod_failed(self, pod: Pod, kind: FailureKind) -> None:
-        """A request failed on a pod before its answer began.
+        """A request failed on a pod.
 
-        The last pod that can be picked is not ejected for answers of 5xx: a bad answer is worth more than none.
+        For answers of 5xx at most half of the pods are out at once: they may be the requests' fault, and a bad
+        answer is worth more than none.
         """
         now = self.now()
-        if kind == "http_5xx" and not any(other is not pod for other in self._ready_pods(now)):
+        ready = self._ready_pods(now)
+        others = len(ready) - (pod in ready)
+        if kind == "http_5xx" and 2 * others < sum(other.answers for other in self.pods.values()):
             return
-        if pod.failed(kind, now):
+        shares = sum(other.ejection.failure_share for other in ready if other is not pod)
+        if pod.failed(kind, now, shares / others if others else 0.0):
             self.metrics.ejections[kind].inc()
             self._changed(now)
+
+    def has_other(self, keys: Collection[str], now: float) -> bool:
+        """Whether a pod beside those with these keys can be picked."""
+        return any(pod.key not in keys for pod in self._ready_pods(now))
 
     def pod_changed(self) -> None:
         """Whether some pod can be picked may have changed."""

@@ -39,6 +39,11 @@ class Reservation:
         """Name of the pod for people: its own, else its address."""
         return self._pod.name
 
+    @property
+    def stranded(self) -> bool:
+        """Whether the pod is known to be gone or to hang: an answer that has not begun will hardly come."""
+        return self._pod.stranded
+
     def failed(self, kind: FailureKind) -> None:
         """The request failed before its answer; an answer of 4xx is none. `close` is owed all the same."""
         self._pool.pod_failed(self._pod, kind)
@@ -53,5 +58,8 @@ class Reservation:
         """The request is over; True the first time."""
         if not self._pod.release(self.entry, self._dispatch, outcome, now):
             return False
-        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK, now=now)
+        entry = self.entry
+        # An answer of 4xx says nothing of the pod; and on trial, what had a first byte was told to it then.
+        told = self._pod.ejection.on_trial and entry.first_token_at is not None
+        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK and entry.code < 400 and not told, now=now)
         return True

@@ -215,6 +215,30 @@ class GatewayExchange(Exchange):
             self._go(other)
         return True
 
+    def check(self, now: float) -> None:
+        """ActiveExchange: whoever waits on a pod that is gone or hung need not wait for the timeout."""
+        super().check(now)
+        reservation = self._reservation
+        if self._upstream is not None and not self._head_sent and reservation is not None and reservation.stranded:
+            self._leave(reservation)
+
+    def _leave(self, reservation: Reservation) -> None:
+        """To another pod if there is one; else the engine may still come to itself. Tried once a pod."""
+        upstream, key = self._upstream, reservation.endpoint.key
+        if upstream is None or key in self._failed_keys or not self._replayable():
+            return
+        if not self._pool.has_other((*self._failed_keys, key), monotonic()):
+            return
+        self._upstream, upstream.sink = None, None
+        if self._try_elsewhere(UpstreamError("first_byte_timeout", "the pod is gone or its engine hangs")):
+            upstream.drop()
+        else:
+            self._upstream, upstream.sink = upstream, self
+
+    def _broke_off(self) -> None:
+        if self._reservation is not None:
+            self._reservation.failed("reset")
+
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         pool = self._pool
         ended = pool.metrics.ended[outcome]

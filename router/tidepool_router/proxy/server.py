@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 from tidepool_router.errors import Refusal, Refused, SettingsError
 from tidepool_router.facts import Api
+from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.wire.errors import refusal_answer
 from tidepool_router.wire.messages import Request, RequestReader
@@ -315,6 +316,8 @@ class Server:
             self._listener = await loop.create_server(protocol, host, port, backlog=1024)
         except OSError as error:
             raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
+        for listening in self._listener.sockets:
+            notice_death(listening, slow_reader=True)  # its connections inherit it
         self._sweep()
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Final, Protocol, cast
 
 from tidepool_router.errors import UpstreamError
+from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.wire.messages import AnswerReader
 
@@ -156,9 +157,10 @@ class ConnectionPool:
         self._connecting += 1
         try:
             async with asyncio.timeout(self.limits.connect_seconds):
-                _, connection = await loop.create_connection(
+                transport, connection = await loop.create_connection(
                     lambda: UpstreamConnection(self), self.host, self.port
                 )
+            notice_death(transport.get_extra_info("socket"), slow_reader=False)
         except TimeoutError as error:
             message = f"no connection to {self.host}:{self.port} within {self.limits.connect_seconds:g} s"
             raise UpstreamError("connect", message) from error

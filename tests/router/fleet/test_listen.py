@@ -103,6 +103,49 @@ async def test_a_silent_stream_is_left_and_tried_again(
         await eventually(lambda: sidecar.connections >= 3)
 
 
+async def test_a_stream_that_opens_and_says_nothing_takes_the_pod_out(
+    sidecars: Any, scripted: Any, clock: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped, or wedged after its head: what it said last is not true any more."""
+    monkeypatch.setattr(listen, "SILENT_SECONDS", 0.05)
+    talks = True
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        if talks:
+            writer.write(b'{"boot":"x","seq":1,"health":"ready"}\n')
+        await reader.read()
+
+    server = await scripted(serve)
+    async with Listening(server.endpoint, clock) as listening:
+        await eventually(lambda: listening.state is PodState.READY)
+        talks = False
+        await eventually(lambda: listening.state is PodState.DOWN)
+
+
+async def test_where_a_sidecar_was_another_server_is_not_taken_for_a_bare_engine(
+    sidecars: Any, scripted: Any, clock: Any, eventually: Any
+) -> None:
+    """The address was given away: whoever answers 404 there would swallow requests, and 4xx never counts."""
+    sidecar = await sidecars()
+    sidecar.say(health=Health.READY)
+    async with Listening(sidecar.endpoint, clock) as listening:
+        await eventually(lambda: listening.state is PodState.READY)
+        await sidecar.stop()
+
+        async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+        sidecar._connection = other
+        connections = sidecar.connections
+        await sidecar.start()
+        await eventually(lambda: sidecar.connections > connections + 1)
+        assert listening.state is PodState.DOWN
+
+
 @pytest.mark.parametrize(
     "junk",
     [b"not json\n", b"[1]\n", b'{"seq": "x"}\n', b'{"health": "great"}\n', b"\xff\xfe\n"],

@@ -167,6 +167,87 @@ def test_a_new_process_at_the_address_is_not_judged_by_the_old_one(clock: Any) -
     assert pod.state(clock()) is PodState.READY
 
 
+@pytest.mark.parametrize(
+    ("pool_name", "model", "state", "why"),
+    [
+        ("ns/p", "m", PodState.READY, "a new pod of this pool"),
+        ("ns/other", "other", PodState.FOREIGN, "another pool's pod"),
+        ("ns/p", "renamed", PodState.READY, "the pool's model has another name now"),
+        ("default/host-2", "m", PodState.READY, "a sidecar without settings calls its pool after itself"),
+        ("ns/other", "", PodState.READY, "it does not say yet what it serves"),
+    ],
+)
+def test_who_answers_at_the_address_of_a_pod(
+    clock: Any, pool_name: str, model: str, state: PodState, why: str
+) -> None:
+    pool = make_pool(clock, 1, ready=False)
+    pod = first(pool)
+    pool.pod_heard(pod, replace(READY, pool="ns/p", model="m"))
+
+    pool.pod_heard(pod, replace(READY, boot="another", pool=pool_name, model=model))
+
+    assert pod.state(clock()) is state, why
+    assert (pool.pick(chat(), clock()) is not None) == (state is PodState.READY)
+    pool.pod_heard(pod, replace(READY, boot="third", pool="ns/p", model="m"))
+    assert pod.state(clock()) is PodState.READY
+
+
+@pytest.mark.parametrize(("pods", "out"), [(1, 0), (2, 1), (3, 1), (8, 4)])
+def test_at_most_half_of_the_pods_are_out_for_their_answers(clock: Any, pods: int, out: int) -> None:
+    """What all pods answer with 500 is the requests' fault; with every pod out nobody would get any answer."""
+    pool = make_pool(clock, pods)
+    for _ in range(50):
+        for pod in pool.pods.values():
+            pool.pod_failed(pod, "http_5xx")
+
+    assert sum(pod.state(clock()) is PodState.EJECTED for pod in pool.pods.values()) == out
+
+
+def test_answers_of_4xx_neither_count_nor_wipe_what_counts(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    pod = first(pool)
+    others = tuple(key for key in pool.pods if key != pod.key)
+    for _ in range(5):
+        for status in (400, 500, 422, 429):
+            reservation = pool.pick(chat(), clock(), others)
+            if reservation is None:
+                break
+            reservation.entry.code = status
+            if status == 500:
+                reservation.failed("http_5xx")
+            reservation.close(Outcome.OK if status < 500 else Outcome.ERROR, clock())
+
+    assert pod.state(clock()) is PodState.EJECTED
+    assert all(other.ejection.failure_share == 0.0 for other in pool.pods.values() if other is not pod)
+
+
+def test_a_pod_that_fails_every_other_request_fast_gets_few_of_them(clock: Any) -> None:
+    """It is always idle, so without a look at its share of failures it would get nearly all of the traffic."""
+    pool = make_pool(clock, 4)
+    bad = first(pool)
+    failures, number, running = 0, 0, []
+    for _ in range(2000):
+        reservation = must_pick(pool)
+        clock.pass_(0.01)
+        if reservation.endpoint.key == bad.key:
+            number += 1
+            if number % 2:
+                failures += 1
+                reservation.failed("http_5xx")
+                reservation.close(Outcome.ERROR, clock())
+            else:
+                reservation.entry.first_token(clock())
+                reservation.close(Outcome.OK, clock())
+        else:
+            running.append(reservation)
+        if len(running) > 30:
+            done = running.pop(0)
+            done.entry.first_token(clock())
+            done.close(Outcome.OK, clock())
+
+    assert failures < 100
+
+
 def test_a_retry_goes_elsewhere_or_nowhere(clock: Any) -> None:
     pool = make_pool(clock, 2)
     keys = list(pool.pods)
