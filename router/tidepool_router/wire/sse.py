@@ -21,8 +21,13 @@ _TOKEN_MARKS: Final = {
     Api.TRANSCRIPTIONS: b'"delta"',
 }
 # The last event of each API: a line of its own, or a type in quotes, so that no generated text can stand for it.
-_FINAL_LINES: Final = (b"data: [DONE]", b"data:[DONE]", b"event: message_stop", b"event: response.completed")
-_FINAL_TYPES: Final = (b'"message_stop"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"')
+_FINAL_TYPES: Final = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
+_FINAL_MARKS: Final = (
+    b"\ndata: [DONE]",
+    b"\ndata:[DONE]",
+    *(b"\nevent: %b" % kind for kind in _FINAL_TYPES),
+    *(b'"%b"' % kind for kind in _FINAL_TYPES),
+)
 # Beyond this an unfinished event is passed on unseen.
 REST_LIMIT_BYTES: Final = 1 << 20
 
@@ -79,7 +84,7 @@ class SseObserver:
         if not self._known or self.error is not None:
             return True
         end = b"\n%b%b" % (self._last, self._rest)
-        return any(b"\n" + line in end for line in _FINAL_LINES) or any(kind in end for kind in _FINAL_TYPES)
+        return any(mark in end for mark in _FINAL_MARKS)
 
     @property
     def inside_event(self) -> bool:

@@ -62,7 +62,7 @@ class _Fault(msgspec.Struct):
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
 _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 _decode_fault: Final = msgspec.json.Decoder(_Fault).decode
-_ERROR_TYPES: Final = (\"error\", \"response.failed\")
+_ERROR_TYPES: Final = ("error", "response.failed")
 _decode_counts: Final = msgspec.json.Decoder(_Counts).decode
 _USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
