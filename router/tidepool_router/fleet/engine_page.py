@@ -28,6 +28,15 @@ class EngineFigures:
     kv_capacity_tokens: int | None = None
     tokens_total: float | None = None  # a measure of work done; only its change means something
 
+    def shows_work_since(self, last: "EngineFigures") -> bool:
+        """Whether the engine has taken a step since the last scrape that made a token or went on with a prompt.
+
+        Counters of tokens stand still until a prompt is done; the use of the KV cache grows with its chunks.
+        """
+        if self.tokens_total is not None and self.tokens_total != last.tokens_total:
+            return True
+        return self.kv_usage is not None and last.kv_usage is not None and self.kv_usage != last.kv_usage
+
 
 @dataclass(frozen=True, slots=True)
 class _Sample:

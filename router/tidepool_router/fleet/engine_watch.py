@@ -10,9 +10,9 @@ from tidepool_router.fleet.client import get
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.engine_page import EngineFigures
 from tidepool_router.fleet.engine_probe import Probe, probe_engine, scrape_engine
+from tidepool_router.fleet.patience import HUNG_SECONDS, Patience
 from tidepool_router.ledger import Ledger
 
-HUNG_SECONDS: Final = 60.0
 # A busy engine may miss one deadline; a closed port counts at once, for then the process is gone.
 _FAILURES_UNTIL_DOWN: Final = 3
 _BUSY_SCRAPE_SECONDS: Final = 2.0
@@ -30,6 +30,7 @@ class EngineWatch:
         self.figures = EngineFigures()
         self.probe = Probe(answers=False, problem="the engine has not been asked yet")
         self.was_up = False
+        self.patience = Patience()
         self._ledger = ledger
         self._now = now
         self._failures = 0
@@ -42,8 +43,11 @@ class EngineWatch:
 
     @property
     def hung(self) -> bool:
-        """Runs requests and has made no token for HUNG_SECONDS, whatever its /health says."""
-        return self._ledger.silent_seconds(self._now()) > HUNG_SECONDS
+        """Runs requests and shows no sign of work for too long, whatever its /health says."""
+        silent_seconds = self._ledger.silent_seconds(self._now())
+        if silent_seconds <= HUNG_SECONDS:  # asked for each request
+            return False
+        return silent_seconds > self.patience.seconds(self._ledger.sums().queued_tokens)
 
     @property
     def problem(self) -> str | None:
@@ -99,6 +103,6 @@ class EngineWatch:
         if figures is None:  # the size of the cache stays true, what was going on does not
             self.figures = replace(self.figures, running=None, waiting=None, kv_usage=None)
             return
-        if figures.tokens_total is not None and figures.tokens_total != self.figures.tokens_total:
+        if figures.shows_work_since(self.figures):
             self._ledger.engine_progress(self._now())
         self.figures = figures

@@ -10,12 +10,12 @@ from tidepool_api.load import Health, LoadReport
 from tidepool_router.errors import UpstreamError
 from tidepool_router.fleet.client import Stream, get, open_stream
 from tidepool_router.fleet.engine_page import EngineFigures, read_engine_page
+from tidepool_router.fleet.patience import Patience
 from tidepool_router.fleet.pod import Pod
 from tidepool_router.fleet.pool import PoolState
 
 # A stream's heartbeat is one a second.
 SILENT_SECONDS: Final = 5.0
-HUNG_SECONDS: Final = 60.0
 _SCRAPE_SECONDS: Final = 1.0
 _SCRAPE_TIMEOUT_SECONDS: Final = 2.0
 # Short, because a pod that wakes a pool is met here first.
@@ -32,7 +32,8 @@ class Listener:
         self._pool = pool
         self._pod = pod
         self._scrapes = 0
-        self._tokens_total: float | None = None
+        self._figures = EngineFigures()  # of the last scrape
+        self._patience = Patience()  # learns nothing: others' prompts may be in the engine too
         self._sidecar = False  # a load report was heard
 
     async def run(self) -> None:
@@ -100,18 +101,19 @@ class Listener:
     def _report(self, figures: EngineFigures) -> LoadReport:
         """The page and own counting in the form of a sidecar's report; others' requests weigh what ours do."""
         pod, now = self._pod, self._pool.now()
-        if figures.tokens_total is not None and figures.tokens_total != self._tokens_total:
+        if figures.shows_work_since(self._figures):
             pod.ledger.engine_progress(now)
-        self._tokens_total = figures.tokens_total
+        self._figures = figures
         self._scrapes += 1
         sums = pod.ledger.sums()
+        hung = pod.ledger.silent_seconds(now) > self._patience.seconds(sums.queued_tokens)
         seen = sums.running if figures.running is None else figures.running + (figures.waiting or 0)
         others = max(0, seen - sums.running)
         each = self._pool.estimator.typical_tokens
         return LoadReport(
             boot="bare",
             seq=self._scrapes,
-            health=Health.HUNG if pod.ledger.silent_seconds(now) > HUNG_SECONDS else Health.READY,
+            health=Health.HUNG if hung else Health.READY,
             running=sums.running + others,
             queued_tokens=sums.queued_tokens,
             held_tokens=sums.held_tokens + others * each,

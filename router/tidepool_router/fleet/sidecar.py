@@ -14,7 +14,7 @@ from tidepool_router.errors import NoPods, QueueFull
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.endpoint import Endpoint
-from tidepool_router.fleet.engine_watch import HUNG_SECONDS, EngineWatch
+from tidepool_router.fleet.engine_watch import EngineWatch
 from tidepool_router.fleet.feed import Feed
 from tidepool_router.fleet.loadheader import write_load_header
 from tidepool_router.fleet.sidecar_metrics import SidecarMetrics
@@ -105,7 +105,8 @@ class SidecarState:
 
     def _why_engine_takes_none(self) -> str | None:
         if self.watch.up and self.watch.hung:
-            return f"the engine runs requests and has made no token for {HUNG_SECONDS:.0f} s"
+            silent_seconds = self.ledger.silent_seconds(self._now())
+            return f"the engine runs requests and has made no token for {silent_seconds:.0f} s"
         return self.watch.problem
 
     # Requests.
@@ -127,10 +128,12 @@ class SidecarState:
 
     def opened(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """Ledger's moment."""
+        self.watch.patience.opened(entry, self.ledger.unstarted)
         self.feed.touch()
 
     def started(self, entry: Entry, now: float) -> None:
         """Ledger's moment."""
+        self.watch.patience.started(entry, now)
         self.metrics.started(entry, now)
         self.feed.touch()
 

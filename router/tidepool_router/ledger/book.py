@@ -188,6 +188,11 @@ class Ledger:
         return self._totals.running
 
     @property
+    def unstarted(self) -> int:
+        """Of these, those without a first token."""
+        return self._totals.unstarted
+
+    @property
     def load_tokens(self) -> int:
         """Queued, held and expected tokens of the open entries."""
         totals = self._totals

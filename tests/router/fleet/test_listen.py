@@ -228,7 +228,7 @@ async def test_a_bare_engine_that_makes_no_tokens_is_hung(
     async with Listening(engine.endpoint, clock) as listening:
         await eventually(lambda: listening.state is PodState.READY)
         listening.pod.ledger.open(Estimate(1, 1), clock())
-        clock.pass_(61.0)
+        clock.pass_(62.0)
         await eventually(lambda: listening.state is PodState.HUNG)
 
         engine.pages["/metrics"] = page(running=1, tokens=51)  # one long answer, no stream: its counter moves

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tidepool_api.load import Health, LoadReport
@@ -31,6 +32,10 @@ def page(running: int = 0, waiting: int = 0, tokens: int = 0, blocks: int = 100)
 
 def models(*names: str) -> tuple[int, bytes]:
     return 200, json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode()
+
+
+def replace_bytes(prompt_bytes: int) -> RequestFacts:
+    return msgspec.structs.replace(FACTS, prompt_bytes=prompt_bytes)
 
 
 @pytest.fixture
@@ -169,11 +174,13 @@ async def test_a_full_engine_refuses_by_the_queues_bound(up: Any, engine: Any, c
 async def test_no_tokens_for_a_minute_is_hung(up: Any, state: SidecarState, clock: Any) -> None:
     await state.look_at_engine()
     entry = state.open(FACTS, clock())
-    clock.pass_(61.0)
+    clock.pass_(62.0)
+    assert state.health is Health.READY  # a prompt of 100 tokens may take a second, and three to be sure
+    clock.pass_(4.0)
     await state.look_at_engine()
     assert state.health is Health.HUNG
     assert state.why_not_started() is None  # the kubelet must not take it for one that never started
-    assert "no token for 60 s" in (state.why_not_ready() or "")
+    assert "no token for 66 s" in (state.why_not_ready() or "")
     with pytest.raises(NoPods):
         state.open(FACTS, clock())
 
@@ -190,6 +197,42 @@ async def test_a_long_answer_without_a_stream_is_not_hung(up: Any, state: Sideca
         up.pages["/metrics"] = page(running=1, tokens=second)
         await state.look_at_engine()
         assert state.health is Health.READY
+
+
+async def test_one_long_prefill_is_not_hung(up: Any, state: SidecarState, clock: Any) -> None:
+    """vLLM counts a prompt's tokens when it is done; until then only the use of its KV cache moves."""
+    await state.look_at_engine()
+    state.open(FACTS, clock())
+    for second in range(100):
+        clock.pass_(3.0)
+        status, text = page(running=1)
+        up.pages["/metrics"] = status, text.replace(b"perc 0.5", b"perc %.3f" % (second / 1000))
+        await state.look_at_engine()
+        assert state.health is Health.READY
+
+    for _ in range(30):  # now it hangs: the gauge stays where it is
+        clock.pass_(3.0)
+        await state.look_at_engine()
+    assert state.health is Health.HUNG
+
+
+async def test_a_long_prompt_in_one_step_is_given_the_time_that_prompts_take_here(
+    up: Any, state: SidecarState, clock: Any
+) -> None:
+    """Without chunked prefill nothing moves before the prompt is done."""
+    await state.look_at_engine()
+    for _ in range(30):  # 10 ms a prompt token
+        entry = state.open(replace_bytes(4_000), clock())
+        entry.first_token(clock.pass_(10.0))
+        entry.close(Outcome.OK, clock())
+
+    state.open(replace_bytes(40_000), clock())  # 100 s
+    clock.pass_(150.0)
+    await state.look_at_engine()
+    assert state.health is Health.READY
+
+    clock.pass_(250.0)
+    assert state.health is Health.HUNG
 
 
 async def test_an_engine_that_hides_its_page_is_not_zero(up: Any, state: SidecarState, clock: Any) -> None:
