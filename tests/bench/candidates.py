@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import envoy
 from .programs import Programs
@@ -78,26 +79,35 @@ def envoy_proxy(policy: str) -> Callable[[Programs, Place], list[Command]]:
     return commands
 
 
-def gateway(programs: Programs, place: Place) -> list[Command]:
-    """The product's gateway in front of bare engines."""
-    return [_gateway(programs, place, place.engine_urls)]
-
-
 def sidecar(programs: Programs, place: Place) -> list[Command]:
     """The product's sidecar in front of one engine."""
     return [_sidecar(programs, place.port, place.engine_urls[0])]
 
 
-def chain(programs: Programs, place: Place) -> list[Command]:
+Commands = Callable[[Programs, Place], list[Command]]
+
+
+def installed(policy: str = "") -> Commands:
     """The product as it is installed: a sidecar in front of each engine, the gateway in front of them."""
-    ports = [place.port + 3 * number for number in range(1, len(place.engine_urls) + 1)]
-    sidecars = [_sidecar(programs, port, url) for port, url in zip(ports, place.engine_urls, strict=True)]
-    return [*sidecars, _gateway(programs, place, [f"http://127.0.0.1:{port}" for port in ports])]
+
+    def commands(programs: Programs, place: Place) -> list[Command]:
+        ports = [place.port + 3 * number for number in range(1, len(place.engine_urls) + 1)]
+        sidecars = [_sidecar(programs, port, url) for port, url in zip(ports, place.engine_urls, strict=True)]
+        return [*sidecars, _gateway(programs, place, [f"http://127.0.0.1:{port}" for port in ports], policy)]
+
+    return commands
 
 
-def _gateway(programs: Programs, place: Place, endpoints: Sequence[str]) -> Command:
+def bare(policy: str = "") -> Commands:
+    """The product's gateway in front of engines without sidecars."""
+    return lambda programs, place: [_gateway(programs, place, place.engine_urls, policy)]
+
+
+def _gateway(programs: Programs, place: Place, endpoints: Sequence[str], policy: str) -> Command:
     fleet = place.folder / "fleet.json"
-    pool = {"name": "default/bench", "models": [place.model], "endpoints": list(endpoints)}
+    pool: dict[str, Any] = {"name": "default/bench", "models": [place.model], "endpoints": list(endpoints)}
+    if policy:
+        pool["routing"] = {"policy": policy}
     fleet.write_text(json.dumps({"pools": [pool]}))
     options = ("--fleet", str(fleet), "--host", "127.0.0.1", "--port", str(place.port))
     return [str(programs.router), "gateway", *options]
@@ -114,7 +124,7 @@ CANDIDATES = (
     Candidate("vllm-router", "vllm-router power_of_two", 2, vllm_router("power_of_two"), PROXY_WORKS),
     Candidate("envoy", "Envoy least_request", 2, envoy_proxy("LEAST_REQUEST"), PROXY_WORKS),
     Candidate("sglang-router", "sglang-router cache_aware", 2, sglang_router, PROXY_WORKS),
-    Candidate("gateway", "tidepool gateway", 2, gateway, PROXY_WORKS),
+    Candidate("gateway", "tidepool gateway", 2, bare(), PROXY_WORKS),
     Candidate("sidecar", "tidepool sidecar", 1, sidecar, PROXY_WORKS),
-    Candidate("chain", "tidepool gateway + sidecar", 2, chain, ("peak", "half")),
+    Candidate("chain", "tidepool gateway + sidecar", 2, installed(), ("peak", "half")),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import report
+from . import quality_report, report
 
 BUILD = Path("build/bench")
 KEPT = Path(__file__).with_name("results")
@@ -16,6 +16,7 @@ PAGE = Path("docs/benchmarks.md")
 # Section: heading, who renders it from its JSON.
 SECTIONS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "router": ("Cost beside the peers", report.page),
+    "quality": ("Live quality beside the peers", quality_report.page),
 }
 
 _HEAD = """\

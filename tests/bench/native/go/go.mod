@@ -1,0 +1,3 @@
+module tidepool.dev/bench
+
+go 1.22
