@@ -27,8 +27,9 @@ class LoadReport:
 
     Token figures: `queued_tokens` are uncached prompt tokens of requests without a first token; `held_tokens` are
     KV tokens held (prompt plus output so far); `expected_tokens` are output tokens still expected. `kv_usage` is
-    the engine's own gauge, 0 to 1, None when unknown. `seq` grows by one a report and restarts with the process;
-    `boot` tells processes apart.
+    the engine's own gauge, 0 to 1, None when unknown; `kv_block_tokens` is the size of its blocks. `adapters` are
+    the LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once. `seq` grows by one a
+    report and restarts with the process; `boot` tells processes apart.
     """
 
     pod: str = ""
@@ -44,11 +45,14 @@ class LoadReport:
     expected_tokens: int = 0
     kv_capacity_tokens: int | None = None
     kv_usage: float | None = None
+    kv_block_tokens: int | None = None
     prefill_tokens_per_second: float | None = None
     output_tokens_per_second: float | None = None
     opened_total: int = 0
     closed_total: int = 0
     settings: str = ""  # SidecarSettings.digest() in force
+    adapters: tuple[str, ...] = ()
+    adapter_slots: int | None = None
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

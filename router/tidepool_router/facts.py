@@ -28,7 +28,8 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     whole body. `max_tokens` is the client's cap on the output of one choice, `choices` how many answers it asked
     for (`n`). `priority` is the higher the sooner. `asked_usage` says whether a stream will carry usage because
     the client asked for it. `tenant` is whose share of a crowded pool the request takes (None: of all who
-    name none), `deadline_seconds` the time from its arrival after which its answer is worth nothing.
+    name none), `deadline_seconds` the time from its arrival after which its answer is worth nothing. `prefix` has
+    the hashes of the prompt's beginnings (ledger.chain), `adapter` is the LoRA adapter that the request asks for.
     """
 
     api: Api
@@ -44,3 +45,5 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     asked_usage: bool = False
     tenant: str | None = None
     deadline_seconds: float | None = None
+    prefix: tuple[int, ...] = ()
+    adapter: str | None = None

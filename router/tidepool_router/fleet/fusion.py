@@ -17,27 +17,47 @@ _FORGOTTEN_SECONDS: Final = 1.0
 _TRAVEL_SECONDS: Final = 0.05
 # Without reports the lines only grow; beyond this the oldest is taken as included.
 _LONGEST_LINE: Final = 8192
+# A pod is shared when others opened more than so many requests, and more than this share of ours, in the last
+# reports: half of the past is forgotten after fourteen.
+_KEEP: Final = 0.95
+_FOREIGN_REQUESTS: Final = 2.0
+_FOREIGN_SHARE: Final = 0.2
 
 
 class Dispatch:
     """One own request to the pod, as the fusion counts it."""
 
-    __slots__ = ("at", "known", "tokens")
+    __slots__ = ("at", "known", "presumed_tokens", "queued_tokens", "tokens")
 
-    def __init__(self, tokens: int, at: float) -> None:
+    def __init__(self, tokens: int, at: float, queued_tokens: int = 0) -> None:
         self.tokens = tokens
+        self.queued_tokens = queued_tokens
+        self.presumed_tokens = 0  # of these: worked through by now, though no token showed it
         self.at = at
         self.known = False  # some report includes it
 
 
 class LoadFusion:
-    """`tokens` and `requests` are kept current by each call; reading them costs nothing."""
+    """The figures without underscore are kept current by each call; reading them costs nothing.
 
-    __slots__ = ("_boot", "_ended", "_pending", "_seq", "_totals", "requests", "tokens")
+    `queued_tokens` are, of `tokens`, uncached prompt tokens that the engine has still to work through. `shared`
+    says that the pod's counters moved by more than own requests lately: then only reports tell the whole load.
+    """
+
+    __slots__ = (
+        "_boot", "_ended", "_foreign", "_own", "_pending", "_sent", "_seq", "_totals", "queued_tokens", "requests",
+        "shared", "tokens",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.tokens = 0
+        self.queued_tokens = 0
         self.requests = 0
+        self.shared = False
+        # Dispatches since the last report; then, decayed: own ones, and what the pod opened beyond them.
+        self._sent = 0
+        self._own = 0.0
+        self._foreign = 0.0
         self._boot = ""
         self._seq = -1
         self._totals = (0, 0)
@@ -49,12 +69,18 @@ class LoadFusion:
         """Dispatches and endings in memory."""
         return len(self._pending) + len(self._ended)
 
-    def dispatched(self, tokens: int, now: float) -> Dispatch:
+    def dispatched(self, tokens: int, now: float, queued_tokens: int = 0) -> Dispatch:
         """A request was sent; it counts until a report includes it."""
-        dispatch = Dispatch(tokens, now)
+        dispatch = Dispatch(tokens, now, queued_tokens)
         self._append(self._pending, dispatch)
         self._add(tokens, 1)
+        self.queued_tokens += queued_tokens
+        self._sent += 1
         return dispatch
+
+    def started(self, queued_tokens: int) -> None:
+        """An own request's prompt was worked through."""
+        self.queued_tokens = max(0, self.queued_tokens - queued_tokens)
 
     def ended(self, dispatch: Dispatch, tokens: int, now: float) -> None:
         """It ended; `tokens` is what the pod's ledger still held for it."""
@@ -78,21 +104,34 @@ class LoadFusion:
             opened, closed = report.opened_total - self._totals[0], report.closed_total - self._totals[1]
             self._include(self._pending, opened, now - _FORGOTTEN_SECONDS)
             self._include(self._ended, closed, now - _FORGOTTEN_SECONDS)
+            self._compare(opened)
         else:
             self._boot = report.boot
             self._include(self._pending, 0, now - _TRAVEL_SECONDS)
             self._ended.clear()
+            self._own, self._sent = 0.0, 0
+            self._foreign = float(report.running + report.waiting)
+            self.shared = self._foreign > 0
         self._seq = report.seq
         self._totals = (report.opened_total, report.closed_total)
         self._rebase(report)
         return True
 
+    def _compare(self, opened: int) -> None:
+        """Whether others send to this pod: late reports count both moments late, and even out."""
+        self._own = _KEEP * self._own + self._sent
+        self._foreign = _KEEP * self._foreign + opened - self._sent
+        self._sent = 0
+        self.shared = self._foreign > _FOREIGN_REQUESTS + _FOREIGN_SHARE * self._own
+
     def _rebase(self, report: LoadReport) -> None:
         self.tokens = report.queued_tokens + report.held_tokens + report.expected_tokens
+        self.queued_tokens = report.queued_tokens
         self.requests = report.running + report.waiting
         for dispatch in self._pending:
             if not dispatch.known:
                 self._add(dispatch.tokens, 1)
+                self.queued_tokens += dispatch.queued_tokens
         for ending in self._ended:
             if not ending.known:
                 self._add(-ending.tokens, -1)

@@ -1,5 +1,6 @@
 """One endpoint of a pool, as a gateway knows it."""
 
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
@@ -9,7 +10,12 @@ from tidepool_router.errors import FailureKind
 from tidepool_router.fleet.ejection import Ejection
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.fusion import Dispatch, LoadFusion
-from tidepool_router.ledger import Entry, Estimate, Ledger, Outcome
+from tidepool_router.ledger import Entry, Estimate, Ledger, Outcome, OutputLengths, PodSpeed, PoolSpeed
+
+# Outputs shorter than this say little of the time for one token.
+_LEAST_OUTPUT_TOKENS: Final = 8
+# Beyond this use of the KV cache a first token may have waited for room, not for work.
+_KV_WAITS: Final = 0.9
 
 
 class PodState(StrEnum):
@@ -32,27 +38,50 @@ _OF_HEALTH: Final = {health: PodState(health.value) for health in Health}
 class Pod:
     """Load and standing of one endpoint. A picking.Candidate.
 
-    What is heard changes it synchronously; `load_tokens` and `load_requests` are kept current by each event, so
-    that a pick reads two attributes a pod. `recovered` is called when it may take more on its way back.
+    What is heard changes it synchronously; the figures of the load are kept current by each event, so that a pick
+    reads attributes. `recovered` is called when it may take more on its way back. `slot` is its number in the
+    pool's prefix index.
     """
 
     __slots__ = (
         "_fusion",
         "_identity",
+        "_presumed_tokens",
+        "_quiet",
         "_recovered",
+        "adapter_slots",
+        "adapters",
         "ejection",
         "endpoint",
+        "expected_tokens",
+        "key",
+        "kv_capacity_tokens",
+        "kv_tokens",
         "leaving",
         "ledger",
+        "live_requests",
         "load_requests",
         "load_tokens",
+        "queued_tokens",
         "reachable",
         "report",
+        "slot",
+        "speed",
         "streaming",
     )
 
-    def __init__(self, endpoint: Endpoint, recovered: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        recovered: Callable[[], None] = lambda: None,
+        *,
+        slot: int = 0,
+        speed: PoolSpeed | None = None,
+    ) -> None:
         self.endpoint = endpoint
+        self.key = endpoint.key
+        self.slot = slot
+        self.speed = PodSpeed(speed or PoolSpeed())
         self.ledger = Ledger(self)
         self._recovered = recovered
         self.ejection = Ejection()
@@ -61,14 +90,15 @@ class Pod:
         self.streaming = False  # a load stream is open and not silent
         self.leaving = False
         self._identity: tuple[str, str] | None = None  # pool and model, as first told
-        self.load_tokens = 0
-        self.load_requests = 0
+        self.load_tokens = self.load_requests = self.live_requests = 0
+        self.queued_tokens = self.kv_tokens = self.expected_tokens = 0
+        self.kv_capacity_tokens = 0  # 0: not known
+        self.adapters: frozenset[str] = frozenset()
+        self.adapter_slots = 0
         self._fusion = LoadFusion()
-
-    @property
-    def key(self) -> str:
-        """The endpoint's."""
-        return self.endpoint.key
+        # Of requests whose first token is not seen (they do not stream): when it is due, and what is past that.
+        self._quiet: deque[tuple[float, Entry, Dispatch]] = deque()
+        self._presumed_tokens = 0
 
     @property
     def name(self) -> str:
@@ -123,14 +153,28 @@ class Pod:
         if self._identity is None and report.model:
             self._identity = report.pool, report.model
         self.reachable = True
-        self._refresh()
+        self.kv_capacity_tokens = report.kv_capacity_tokens or 0
+        if reborn or self.adapters != frozenset(report.adapters):
+            self.adapters = frozenset(report.adapters)
+        self.adapter_slots = report.adapter_slots or 0
+        self.refresh(now)
         return True
 
-    def reserve(self, estimate: Estimate, now: float) -> tuple[Entry, Dispatch]:
+    def reserve(
+        self, estimate: Estimate, now: float, *, streams: bool = True, lengths: OutputLengths | None = None
+    ) -> tuple[Entry, Dispatch]:
         """Open an entry and let the next pick see it."""
-        entry = self.ledger.open(estimate, now)
-        dispatch = self._fusion.dispatched(entry.load_tokens, now)
-        self._refresh()
+        entry = self.ledger.open(estimate, now, lengths)
+        entry.streams = streams
+        entry.beside = self.live_requests
+        entry.ahead_tokens = ahead = self.queued_tokens
+        queued = entry.uncached_tokens
+        dispatch = self._fusion.dispatched(entry.load_tokens, now, queued)
+        if not streams:
+            speed = self.speed
+            due = now + speed.first_token_seconds + (ahead + queued) * speed.prompt_token_seconds
+            self._quiet.append((due, entry, dispatch))
+        self.refresh(now)
         return entry, dispatch
 
     def release(self, entry: Entry, dispatch: Dispatch, outcome: Outcome, now: float) -> bool:
@@ -138,8 +182,12 @@ class Pod:
         tokens = entry.load_tokens
         if not entry.close(outcome, now):
             return False
+        self._presumed_tokens -= dispatch.presumed_tokens
+        dispatch.presumed_tokens = 0
         self._fusion.ended(dispatch, tokens, now)
-        self._refresh()
+        if outcome is Outcome.OK and entry.output_tokens >= _LEAST_OUTPUT_TOKENS:
+            self._learn(entry, now)
+        self.refresh(now)
         return True
 
     def failed(self, kind: FailureKind, now: float, usual_share: float = 0.0) -> bool:
@@ -153,12 +201,18 @@ class Pod:
     def opened(self, entry: Entry, now: float) -> None:
         """LedgerListener."""
 
-    def started(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
+    def started(self, entry: Entry, now: float) -> None:
         """LedgerListener: a pod on its way back from ejection is trusted more with each answer that begins well.
 
         The end of the answer would be too late: a stream may take minutes. An answer of 5xx has been told to
         `failed` before its first byte, which ejected the pod again.
         """
+        if entry.streams:
+            queued = entry.uncached_tokens
+            self._fusion.started(queued)
+            if self.kv_tokens <= _KV_WAITS * self.kv_capacity_tokens or not self.kv_capacity_tokens:
+                self.speed.started(entry.ahead_tokens + queued, now - entry.opened_at)
+            self.refresh(now)
         if self.ejection.on_trial:
             self.ejection.succeeded(now)
             self._recovered()
@@ -166,9 +220,49 @@ class Pod:
     def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
         """LedgerListener."""
 
-    def _refresh(self) -> None:
-        self.load_tokens = max(self.ledger.load_tokens, self._fusion.tokens)
-        self.load_requests = max(self.ledger.running, self._fusion.requests)
+    def refresh(self, now: float) -> None:
+        """Make the figures those of this moment.
+
+        A pod that only we send to is told by our own ledger, which no delay touches; else whichever is more.
+        """
+        while self._quiet and self._quiet[0][0] <= now:
+            self._presume_started(*self._quiet.popleft()[1:])
+        ledger, fusion, report = self.ledger, self._fusion, self.report
+        queued, requests, expected = (
+            ledger.queued_tokens - self._presumed_tokens,
+            ledger.running,
+            ledger.expected_tokens,
+        )
+        own = ledger.load_tokens
+        self.load_tokens = load = own if own > fusion.tokens else fusion.tokens
+        self.load_requests = requests if requests > fusion.requests else fusion.requests
+        if fusion.shared and report is not None:
+            self.queued_tokens = max(queued, fusion.queued_tokens)
+            self.live_requests = self.load_requests
+            self.expected_tokens = max(expected, report.expected_tokens)
+        else:
+            self.queued_tokens, self.live_requests, self.expected_tokens = queued, requests, expected
+        kv = ledger.kv_tokens
+        if report is not None and report.kv_usage is not None:
+            # The gauge sees what others hold, and beginnings that are held only once; it may be of a while ago.
+            kv = max(kv, min(load, int(report.kv_usage * self.kv_capacity_tokens)))
+        self.kv_tokens = kv
+
+    def _presume_started(self, entry: Entry, dispatch: Dispatch) -> None:
+        """Its prompt should be worked through by now, though nothing shows it."""
+        if entry.open:
+            dispatch.presumed_tokens = entry.uncached_tokens
+            self._presumed_tokens += dispatch.presumed_tokens
+
+    def _learn(self, entry: Entry, now: float) -> None:
+        """Speed from a whole answer; of one that did not stream, both parts in the proportion expected."""
+        speed, first, beside = self.speed, entry.first_token_at, (entry.beside + self.live_requests) / 2
+        if entry.streams and first is not None:
+            speed.stepped(beside, (now - first) / (entry.output_tokens - 1))
+        elif not entry.streams:
+            speed.answered(
+                entry.ahead_tokens + entry.uncached_tokens, beside, entry.output_tokens, now - entry.opened_at
+            )
 
     def __repr__(self) -> str:
         health = self.report.health.value if self.report is not None else "unheard"

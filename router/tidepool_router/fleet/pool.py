@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+import msgspec
+
 from tidepool_api.load import LoadReport, PoolDemand
 from tidepool_api.routing import FleetPool, Routing
 from tidepool_api.units import duration_seconds, quantity_value
@@ -15,8 +17,9 @@ from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.holding import RETRY_AFTER_NO_POD_SECONDS, HeldRequest, Holding
 from tidepool_router.fleet.pod import Pod, PodState
 from tidepool_router.fleet.reservation import Reservation
-from tidepool_router.ledger import Estimate, TokenEstimator
-from tidepool_router.picking import make_picker
+from tidepool_router.ledger import Entry, Estimate, PoolSpeed, PrefixIndex, TokenEstimator
+from tidepool_router.ledger.chain import with_adapter
+from tidepool_router.picking import NO_MATCHES, make_picker
 
 _NEVER: Final = float("inf")
 
@@ -37,6 +40,8 @@ class PoolState:
         self.config = config
         self.now = now
         self.estimator = TokenEstimator()
+        self.speed = PoolSpeed()
+        self.prefixes = PrefixIndex()
         self.pods: dict[str, Pod] = {}
         self.in_flight = 0
         self.refused_total = 0
@@ -80,7 +85,11 @@ class PoolState:
         from the list gets no new request and stays until its last one has ended.
         """
         wanted = {endpoint.key: endpoint for endpoint in endpoints}
-        added = [Pod(endpoint, self.pod_changed) for key, endpoint in wanted.items() if key not in self.pods]
+        added = [
+            Pod(endpoint, self.pod_changed, slot=self.prefixes.join(), speed=self.speed)
+            for key, endpoint in wanted.items()
+            if key not in self.pods
+        ]
         for pod in added:
             self.pods[pod.key] = pod
         for key, pod in self.pods.items():
@@ -88,6 +97,7 @@ class PoolState:
         gone = [pod for pod in self.pods.values() if pod.leaving and pod.ledger.running == 0]
         for pod in gone:
             del self.pods[pod.key]
+            self.prefixes.leave(pod.slot)
         self.pod_changed()
         return added, gone
 
@@ -130,9 +140,11 @@ class PoolState:
         self.holding.expire(now)
         self._release(now)
 
-    def closed(self, pod: Pod, *, succeeded: bool, now: float) -> None:
+    def closed(self, pod: Pod, entry: Entry, *, succeeded: bool, now: float) -> None:
         """A reservation ended; `succeeded` is False too for what says nothing about the pod."""
         self.in_flight -= 1
+        if entry.counted_by_engine:
+            self._learn_cache(pod, entry)
         on_trial = pod.ejection.on_trial
         if succeeded:
             pod.ejection.succeeded(now)
@@ -148,8 +160,14 @@ class PoolState:
     def pod_heard(self, pod: Pod, report: LoadReport) -> None:
         """A load report of a pod, or a bare engine's page in the form of one."""
         now = self.now()
-        before = pod.state(now)
-        if pod.heard(report, now) and pod.state(now) is not before:
+        before, last = pod.state(now), pod.report
+        if not pod.heard(report, now):
+            return
+        if last is None or last.boot != report.boot:
+            self.prefixes.forget(pod.slot)
+        if pod.kv_capacity_tokens:
+            self.prefixes.resize(pod.slot, pod.kv_capacity_tokens * self.estimator.bytes_per_token)
+        if pod.state(now) is not before:
             self._changed(now)
 
     def pod_failed(self, pod: Pod, kind: FailureKind) -> None:
@@ -218,14 +236,30 @@ class PoolState:
             ready = tuple(pod for pod in ready if pod.key not in exclude)
         if not ready:
             return None
-        pick = self._picker.pick(ready, estimate, facts)
+        prefix = facts.prefix
+        if facts.adapter is not None:
+            prefix = with_adapter(prefix, facts.adapter)
+        picker, prefixes = self._picker, self.prefixes
+        cached = prefixes.match(prefix) if picker.uses_matches and len(ready) > 1 else NO_MATCHES
+        pick = picker.pick(ready, estimate, facts, cached)
         pod = ready[pick.index]
-        entry, dispatch = pod.reserve(estimate, now)
+        if pick.cached_tokens:
+            estimate = msgspec.structs.replace(estimate, cached_tokens=pick.cached_tokens)
+        lengths = self.estimator.lengths(facts.api)
+        entry, dispatch = pod.reserve(estimate, now, streams=facts.stream, lengths=lengths)
+        if picker.uses_matches:
+            prefixes.sent(pod.slot, prefix)
         self.in_flight += 1
         if pod.ejection.on_trial:
             self._stale = True
         self.metrics.picks[pick.reason].value += 1.0
         return Reservation(self, pod, entry, dispatch, pick.reason)
+
+    def _learn_cache(self, pod: Pod, entry: Entry) -> None:
+        """What an answer's usage says about the pod's cache."""
+        if entry.cached_told:
+            self.prefixes.corrected(pod.slot, entry.estimate.cached_tokens, entry.cached_tokens)
+        self.prefixes.filled(pod.slot, int(entry.output_tokens * self.estimator.bytes_per_token))
 
     def _ready_pods(self, now: float) -> tuple[Pod, ...]:
         if self._stale or now >= self._stale_at:

@@ -61,5 +61,6 @@ class Reservation:
         entry = self.entry
         # An answer of 4xx says nothing of the pod; and on trial, what had a first byte was told to it then.
         told = self._pod.ejection.on_trial and entry.first_token_at is not None
-        self._pool.closed(self._pod, succeeded=outcome is Outcome.OK and entry.code < 400 and not told, now=now)
+        succeeded = outcome is Outcome.OK and entry.code < 400 and not told
+        self._pool.closed(self._pod, entry, succeeded=succeeded, now=now)
         return True

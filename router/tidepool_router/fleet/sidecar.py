@@ -124,7 +124,7 @@ class SidecarState:
         if waiting and waiting >= limit:
             message = f"{waiting} requests wait for {self.pod} already and {limit} may; try later."
             raise QueueFull(message, _RETRY_AFTER_SECONDS)
-        return self.ledger.open(self.estimator.estimate(facts), now)
+        return self.ledger.open(self.estimator.estimate(facts), now, self.estimator.lengths(facts.api))
 
     def opened(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """Ledger's moment."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from tidepool_router.ledger.estimate import Estimate
+from tidepool_router.ledger.lengths import OutputLengths
 from tidepool_router.ledger.totals import LedgerSums, Totals
 
 
@@ -37,9 +38,14 @@ class Entry:
     """One live request. Every method is O(1); after `close` each of them does nothing but count as late."""
 
     __slots__ = (
+        "_aim_tokens",
+        "_lengths",
         "_listener",
         "_totals",
+        "ahead_tokens",
+        "beside",
         "cached_tokens",
+        "cached_told",
         "code",
         "counted_by_engine",
         "estimate",
@@ -49,21 +55,36 @@ class Entry:
         "opened_at",
         "output_tokens",
         "prompt_tokens",
+        "streams",
     )
 
-    def __init__(self, totals: Totals, listener: LedgerListener | None, estimate: Estimate, now: float) -> None:
+    def __init__(
+        self,
+        totals: Totals,
+        listener: LedgerListener | None,
+        estimate: Estimate,
+        now: float,
+        lengths: OutputLengths | None,
+    ) -> None:
         self._totals = totals
         self._listener = listener
+        self._lengths = lengths
+        self._aim_tokens = estimate.output_tokens  # where the output is expected to end
         self.estimate = estimate
         self.opened_at = now
         self.first_token_at: float | None = None
         self.prompt_tokens = estimate.prompt_tokens
-        self.cached_tokens = 0
+        self.cached_tokens = estimate.cached_tokens
+        self.cached_told = False  # by the engine
         self.output_tokens = 0
         self.expected_tokens = estimate.output_tokens
         self.counted_by_engine = False  # usage has come: the figures are no estimates any more
         self.code = 0  # HTTP status, for metrics; the data path sets it when it knows
         self.open = True
+        # What was there when it came: uncached tokens not worked through yet, and requests. For learning of speed.
+        self.ahead_tokens = 0
+        self.beside = 0
+        self.streams = True  # its first token is seen when it is made
 
     @property
     def uncached_tokens(self) -> int:
@@ -100,15 +121,19 @@ class Entry:
         if output_tokens > self.output_tokens:
             self._set_output(output_tokens)
 
-    def usage(self, prompt_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
-        """The engine's own counts take the place of estimates; the last call holds."""
+    def usage(self, prompt_tokens: int, output_tokens: int, cached_tokens: int | None = None) -> None:
+        """The engine's own counts take the place of estimates; the last call holds. None: not told."""
         if self._late():
             return
         totals = self._totals
-        uncached_before = self.uncached_tokens
+        uncached_before, cached_before = self.uncached_tokens, self.cached_tokens
         totals.held_tokens += prompt_tokens - self.prompt_tokens
         self.prompt_tokens = prompt_tokens
-        self.cached_tokens = min(cached_tokens, prompt_tokens)
+        if cached_tokens is not None:
+            self.cached_told = True
+            self.cached_tokens = cached_tokens
+        self.cached_tokens = min(self.cached_tokens, prompt_tokens)
+        totals.shared_tokens += self.cached_tokens - cached_before
         if self.first_token_at is None:
             totals.queued_tokens += self.uncached_tokens - uncached_before
         self._set_output(output_tokens)
@@ -125,10 +150,12 @@ class Entry:
             totals.unstarted -= 1
             totals.queued_tokens -= self.uncached_tokens
         totals.held_tokens -= self.prompt_tokens + self.output_tokens
+        totals.shared_tokens -= self.cached_tokens
         totals.expected_tokens -= self.expected_tokens
         totals.closed_total += 1
         totals.prompt_tokens_total += self.prompt_tokens
-        totals.cached_tokens_total += self.cached_tokens
+        if self.cached_told:  # a prediction is no count
+            totals.cached_tokens_total += self.cached_tokens
         if self._listener is not None:
             self._listener.closed(self, outcome, now)
         return True
@@ -140,9 +167,23 @@ class Entry:
         if added > 0:  # a counter never goes back, even where the engine counts less than was seen
             totals.output_tokens_total += added
         self.output_tokens = output_tokens
-        expected = max(0, self.estimate.output_tokens - output_tokens)
+        expected = self._aim_tokens - output_tokens
+        if expected <= 0:
+            expected = self._aim_further(output_tokens)
         totals.expected_tokens += expected - self.expected_tokens
         self.expected_tokens = expected
+
+    def _aim_further(self, output_tokens: int) -> int:
+        """Tokens still expected of an output that is as long as it was expected to be, and goes on."""
+        lengths, most = self._lengths, self.estimate.most_output_tokens
+        further = (
+            0 if lengths is None or self.estimate.output_tokens == 0 else round(lengths.remaining(output_tokens))
+        )
+        if most:
+            further = max(0, min(further, most - output_tokens))
+        if further:
+            self._aim_tokens = output_tokens + further
+        return further
 
     def _late(self) -> bool:
         if self.open:
@@ -166,18 +207,22 @@ class Ledger:
         self._listener = listener
         self._totals = Totals()
 
-    def open(self, estimate: Estimate, now: float) -> Entry:
-        """Count a request from now on. The caller owes exactly one `close`."""
+    def open(self, estimate: Estimate, now: float, lengths: OutputLengths | None = None) -> Entry:
+        """Count a request from now on. The caller owes exactly one `close`.
+
+        `lengths` says what to expect of an output that gets longer than estimated; without it, nothing.
+        """
         totals = self._totals
         if totals.running == 0:
             totals.token_at = now  # an engine that had nothing to do has not been silent
         totals.running += 1
         totals.unstarted += 1
-        totals.queued_tokens += estimate.prompt_tokens
+        totals.queued_tokens += estimate.prompt_tokens - estimate.cached_tokens
         totals.held_tokens += estimate.prompt_tokens
+        totals.shared_tokens += estimate.cached_tokens
         totals.expected_tokens += estimate.output_tokens
         totals.opened_total += 1
-        entry = Entry(totals, self._listener, estimate, now)
+        entry = Entry(totals, self._listener, estimate, now, lengths)
         if self._listener is not None:
             self._listener.opened(entry, now)
         return entry
@@ -191,6 +236,21 @@ class Ledger:
     def unstarted(self) -> int:
         """Of these, those without a first token."""
         return self._totals.unstarted
+
+    @property
+    def queued_tokens(self) -> int:
+        """Uncached prompt tokens of entries without a first token."""
+        return self._totals.queued_tokens
+
+    @property
+    def expected_tokens(self) -> int:
+        """Output tokens still expected."""
+        return self._totals.expected_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the open entries add to the engine's KV cache: a cached prefix is there already."""
+        return self._totals.held_tokens - self._totals.shared_tokens
 
     @property
     def load_tokens(self) -> int:

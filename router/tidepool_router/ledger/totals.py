@@ -12,6 +12,7 @@ class LedgerSums:
     queued_tokens: int = 0
     held_tokens: int = 0
     expected_tokens: int = 0
+    shared_tokens: int = 0  # of `held_tokens`: in cached prefixes
     opened_total: int = 0
     closed_total: int = 0
     prompt_tokens_total: int = 0  # this and the next: of requests that ended
@@ -29,6 +30,7 @@ class Totals:
     queued_tokens: int = 0
     held_tokens: int = 0
     expected_tokens: int = 0
+    shared_tokens: int = 0  # of `held_tokens`: in cached prefixes
     opened_total: int = 0
     closed_total: int = 0
     prompt_tokens_total: int = 0
@@ -45,6 +47,7 @@ class Totals:
             self.queued_tokens,
             self.held_tokens,
             self.expected_tokens,
+            self.shared_tokens,
             self.opened_total,
             self.closed_total,
             self.prompt_tokens_total,

@@ -2,7 +2,20 @@
 
 from tidepool_router.picking.least_load import LeastLoad
 from tidepool_router.picking.policies import make_picker
-from tidepool_router.picking.policy import Candidate, Pick, Picker
+from tidepool_router.picking.policy import NO_MATCHES, Candidate, Matches, Pick, Picker
+from tidepool_router.picking.predicted import Predicted
+from tidepool_router.picking.prefix_hash import PrefixHash
 from tidepool_router.picking.round_robin import RoundRobin
 
-__all__ = ["Candidate", "LeastLoad", "Pick", "Picker", "RoundRobin", "make_picker"]
+__all__ = [
+    "NO_MATCHES",
+    "Candidate",
+    "LeastLoad",
+    "Matches",
+    "Pick",
+    "Picker",
+    "Predicted",
+    "PrefixHash",
+    "RoundRobin",
+    "make_picker",
+]

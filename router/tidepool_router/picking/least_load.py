@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tidepool_router.facts import RequestFacts
 from tidepool_router.ledger import Estimate
-from tidepool_router.picking.policy import Candidate, Pick
+from tidepool_router.picking.policy import NO_MATCHES, Candidate, Matches, Pick
 
 REASON = "least-load"
 
@@ -12,10 +12,18 @@ REASON = "least-load"
 class LeastLoad:
     """Pods that are equally good take turns, wherever they stand among the others."""
 
+    uses_matches = False
+
     def __init__(self) -> None:
         self._turn = 0
 
-    def pick(self, candidates: Sequence[Candidate], request: Estimate, facts: RequestFacts) -> Pick:  # noqa: ARG002
+    def pick(
+        self,
+        candidates: Sequence[Candidate],
+        request: Estimate,  # noqa: ARG002
+        facts: RequestFacts,  # noqa: ARG002
+        cached: Matches = NO_MATCHES,  # noqa: ARG002
+    ) -> Pick:
         """Compares (tokens, requests); see Picker."""
         best, ties = 0, 0
         best_tokens = best_requests = -1

@@ -254,7 +254,7 @@ class GatewayExchange(Exchange):
         entry = reservation.entry
         entry.code = status
         if usage is not None:
-            entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)
+            entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
             if outcome is Outcome.OK:
                 pool.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
         first_token_at = entry.first_token_at

@@ -182,7 +182,7 @@ class SidecarExchange(Exchange):
             return
         entry.code = status
         if usage is not None:
-            entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)
+            entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
             if outcome is Outcome.OK:
                 self._sidecar.state.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
         entry.close(outcome, now)

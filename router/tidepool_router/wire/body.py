@@ -9,6 +9,7 @@ import msgspec
 
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.ledger.chain import FIRST_BORDER_BYTES, canonical, chain, seed_of
 from tidepool_router.wire.multipart import Part, is_form, read_parts
 
 # Walks one JSON value from an index and says where it ends, at C speed. Bodies are decoded as latin-1 for it, so
@@ -24,6 +25,8 @@ _MOST_CHOICES: Final = 1024
 _AUDIO_BYTES_PER_TEXT_BYTE: Final = 80
 # What engines read as true in a form (pydantic's words).
 _TRUE: Final = frozenset((b"true", b"1", b"t", b"yes", b"y", b"on"))
+# A client that writes spaces between the parts of its JSON shows it here.
+_HEAD_BYTES: Final = 32
 _NOTHING: Final = msgspec.Raw(b"")
 
 
@@ -37,6 +40,7 @@ class _Body(msgspec.Struct):
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
     n: Any = None
+    cache_salt: Any = None
     messages: msgspec.Raw = _NOTHING
     prompt: msgspec.Raw = _NOTHING
     input: msgspec.Raw = _NOTHING
@@ -70,6 +74,7 @@ def inspect(
     elif type(model) is not str:
         raise _bad_request("the field model is no string; name the model as /v1/models lists it")
     options = fields.stream_options
+    prompt_bytes, prefix = _prompt(fields, spaced=b'": ' in body[:_HEAD_BYTES] or b"\n" in body[:_HEAD_BYTES])
     return RequestFacts(
         api,
         path,
@@ -77,11 +82,12 @@ def inspect(
         fields.stream is True,
         _cap(fields),
         min(fields.n, _MOST_CHOICES) if type(fields.n) is int and fields.n > 0 else 1,
-        _prompt_bytes(fields),
+        prompt_bytes,
         len(body),
         priority,
         session,
         type(options) is dict and options.get("include_usage") is True,
+        prefix=prefix,
     )
 
 
@@ -229,10 +235,20 @@ def _cap(fields: _Body) -> int | None:
     return None
 
 
-def _prompt_bytes(fields: _Body) -> int:
-    chat = (fields.messages, fields.prompt, fields.input, fields.tools, fields.system, fields.instructions)
+def _prompt(fields: _Body, *, spaced: bool) -> tuple[int, tuple[int, ...]]:
+    """Bytes of what becomes prompt tokens, and the hashes of its beginnings, in the order of chat templates."""
+    before = (fields.tools, fields.system, fields.instructions)
+    chat = (fields.messages, fields.prompt, fields.input)
     ranked = (fields.documents, fields.query, fields.queries, fields.text_1, fields.text_2, fields.texts)
-    return sum([memoryview(part).nbytes for part in chat + ranked if part is not _NOTHING])
+    parts = [part for part in before + chat + ranked if part is not _NOTHING]
+    if not parts:
+        return 0, ()
+    text = memoryview(parts[0] if len(parts) == 1 else b"".join([bytes(part) for part in parts]))
+    size = text.nbytes
+    if size < FIRST_BORDER_BYTES:
+        return size, ()
+    salt = fields.cache_salt
+    return size, chain(canonical(text) if spaced else text, seed_of(salt) if type(salt) is str else 0)
 
 
 def _bad_request(message: str) -> Refused:

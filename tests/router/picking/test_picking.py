@@ -1,7 +1,7 @@
 """Policies: which of several pods takes a request."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -17,10 +17,26 @@ REQUEST = Estimate(100, 100)
 
 
 @dataclass
+class Speed:
+    prompt_token_seconds: float = 0.0001
+    step_seconds: float = 0.01
+    step_seconds_a_request: float = 0.0001
+
+
+@dataclass
 class Pod:
     key: str
     load_tokens: int = 0
     load_requests: int = 0
+    live_requests: int = 0
+    slot: int = 0
+    queued_tokens: int = 0
+    kv_tokens: int = 0
+    expected_tokens: int = 0
+    kv_capacity_tokens: int = 0
+    adapters: frozenset[str] = frozenset()
+    adapter_slots: int = 0
+    speed: Speed = field(default_factory=Speed)
 
 
 def pods(*loads: tuple[int, int]) -> list[Pod]:
@@ -86,8 +102,8 @@ def test_round_robin_goes_on_when_a_pod_leaves() -> None:
     [
         (Policy.LEAST_LOAD, "least-load"),
         (Policy.ROUND_ROBIN, "round-robin"),
-        (Policy.PREDICTED, "least-load"),  # resolves, and says what it really is
-        (Policy.PREFIX_HASH, "least-load"),
+        (Policy.PREDICTED, "predicted"),
+        (Policy.PREFIX_HASH, "least-requests"),  # of a request without any prefix
     ],
 )
 def test_each_setting_runs_a_policy_that_names_itself(policy: Policy, reason: str) -> None:
