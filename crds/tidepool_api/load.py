@@ -30,6 +30,10 @@ class LoadReport:
     the engine's own gauge, 0 to 1, None when unknown; `kv_block_tokens` is the size of its blocks. `adapters` are
     the LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once. `seq` grows by one a
     report and restarts with the process; `boot` tells processes apart.
+
+    `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet. `limit`:
+    with so many requests, running and waiting, the pod is full and one more would only wait there; None while that
+    is not known.
     """
 
     pod: str = ""
@@ -53,6 +57,8 @@ class LoadReport:
     settings: str = ""  # SidecarSettings.digest() in force
     adapters: tuple[str, ...] = ()
     adapter_slots: int | None = None
+    held: int = 0
+    limit: int | None = None
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

@@ -4,6 +4,7 @@ RouterError
 ├── SettingsError          a file, flag or document that cannot be used; the message names the field
 ├── Refused                a request that gets an answer of ours; `refusal` says which
 │   ├── QueueFull          429: no room to wait
+│   ├── TooLate            429: would not be served within its deadline
 │   ├── QueueTimeout       503: waited as long as it may
 │   └── NoPods             503: nothing to send to and nothing that wakes
 └── UpstreamError          an engine or sidecar did not answer; `kind` as in Reservation.failed
@@ -51,6 +52,13 @@ class QueueFull(Refused):
 
     def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
         super().__init__(Refusal(429, "rate_limit_error", "queue_full", message, retry_after_seconds))
+
+
+class TooLate(Refused):
+    """At the measured rate the request would not be served within the deadline that it names."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(Refusal(429, "rate_limit_error", "deadline_unmeetable", message, retry_after_seconds))
 
 
 class QueueTimeout(Refused):

@@ -1,5 +1,8 @@
 """Whether a request starts now, waits or is refused. No I/O and no clock: `now` is passed in, in seconds."""
 
-from tidepool_router.admission.queue import Limits, Queue, Refusal, Ticket, Verdict
+from tidepool_router.admission.drain import DrainRate
+from tidepool_router.admission.queue import Queue
+from tidepool_router.admission.room import Room
+from tidepool_router.admission.ticket import Limits, Refusal, Ticket
 
-__all__ = ["Limits", "Queue", "Refusal", "Ticket", "Verdict"]
+__all__ = ["DrainRate", "Limits", "Queue", "Refusal", "Room", "Ticket"]

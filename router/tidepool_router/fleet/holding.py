@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from tidepool_router.admission import Limits, Queue, Refusal, Ticket, Verdict
-from tidepool_router.errors import NoPods, QueueFull, QueueTimeout
+from tidepool_router.admission import DrainRate, Limits, Queue, Refusal, Ticket
+from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, TooLate
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Estimate, Outcome
@@ -14,7 +14,6 @@ from tidepool_router.ledger import Estimate, Outcome
 # not buried: so many a ready pod at first, growing by half each round, so that any backlog is gone within seconds.
 _FIRST_ROUND_REQUESTS: Final = 8
 _ROUND_SECONDS: Final = 0.1
-_RETRY_AFTER_FULL_SECONDS: Final = 2.0
 RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
 
 
@@ -26,8 +25,10 @@ class HeldRequest(Ticket):
     def __init__(self, facts: RequestFacts, estimate: Estimate, offered_at: float, deadline: float) -> None:
         super().__init__(
             priority=facts.priority,
+            tenant=facts.tenant,
             body_bytes=facts.body_bytes,
             prompt_tokens=estimate.prompt_tokens,
+            output_tokens=estimate.output_tokens,
             offered_at=offered_at,
             deadline=deadline,
         )
@@ -40,7 +41,8 @@ class Holding:
     """The queue of one pool and its callers.
 
     `place` makes a reservation, or returns None when no pod takes the request after all; `refused` counts. Every
-    held request ends by exactly one of: a reservation, an error of `expire` or `refuse_all`, `abandon`.
+    held request ends by exactly one of: a reservation, an error of `expire`, `refuse_all` or of being displaced by
+    another's `hold`, `abandon`.
     """
 
     def __init__(
@@ -51,45 +53,68 @@ class Holding:
         refused: Callable[[Refusal], None],
     ) -> None:
         self.queue: Queue[HeldRequest] = Queue(limits)
+        self.drain = DrainRate()
         self._pool = pool
         self._place = place
         self._refused = refused
         self._round_requests = _FIRST_ROUND_REQUESTS
         self._round_at = 0.0
 
-    def hold(self, held: HeldRequest) -> None:
-        """Take a request in; raises QueueFull."""
-        verdict, reason = self.queue.offer(held)
-        if verdict is Verdict.REFUSE and reason is not None:
-            self._refused(reason)
-            message = f"{self.queue.held} requests wait for {self._pool} already and its queue is full; try later."
-            raise QueueFull(message, _RETRY_AFTER_FULL_SECONDS)
+    def hold(self, held: HeldRequest, now: float) -> None:
+        """Take a request in; raises TooLate when it would wait beyond its deadline, QueueFull at a bound.
 
-    def release(self, now: float, ready_pods: int) -> None:
-        """Give the next ones their pods, as many as this round allows."""
-        if not self.queue.held or not ready_pods or now < self._round_at:
+        Another one may leave for it, and hears that it is full.
+        """
+        queue = self.queue
+        self._check_deadline(held, now)
+        reason = queue.offer(held)
+        if reason is not None:
+            victim = queue.make_room(held)
+            if victim is None:
+                self._refused(reason)
+                raise self._full("its queue is full")
+            self._refuse(victim, Refusal.DISPLACED, self._full("one that goes before took the place"))
+            queue.offer(held)
+        self.drain.waiting(now)
+
+    def release(self, now: float, ready_pods: int, *, in_rounds: bool) -> None:
+        """Give the next ones their pods, until no pod has room; `in_rounds`: and as many as this round allows.
+
+        Rounds are for pods that do not say how much they take.
+        """
+        queue = self.queue
+        if not queue.held or not ready_pods or (in_rounds and now < self._round_at):
             return
-        for held in self.queue.take(self._round_requests * ready_pods):
+        allowed = self._round_requests * ready_pods if in_rounds else queue.held
+        while allowed > 0 and (held := queue.next(now)) is not None:
             reservation = self._place(held, now)
-            if reservation is None:  # a pod on its way back from ejection takes no more for now
-                self.queue.put_back(held)
-            elif held.reservation.done():
+            if reservation is None:  # no pod has room, or the only one is on its way back from ejection
+                break
+            allowed -= 1
+            queue.went(held)
+            self.drain.left(held.work_tokens, now, empty=not queue.held)
+            if held.reservation.done():
                 reservation.close(Outcome.CANCELLED, now)
             else:
                 held.reservation.set_result(reservation)
-        self._round_requests = self._round_requests * 3 // 2 if self.queue.held else _FIRST_ROUND_REQUESTS
-        self._round_at = now + _ROUND_SECONDS
+        if in_rounds:
+            self._round_requests = self._round_requests * 3 // 2 if queue.held else _FIRST_ROUND_REQUESTS
+            self._round_at = now + _ROUND_SECONDS
 
     def expire(self, now: float) -> None:
         """Turn away whoever has waited too long."""
         for held in self.queue.expire(now):
             waited = now - held.offered_at
-            message = f"No pod of {self._pool} took the request within {waited:.0f} s; try later."
-            self._refuse(held, Refusal.TIMEOUT, QueueTimeout(message, RETRY_AFTER_NO_POD_SECONDS))
+            own = held.facts.deadline_seconds is not None and waited >= held.facts.deadline_seconds
+            within = f"its own deadline of {waited:.3g} s" if own else f"{waited:.0f} s"
+            message = f"No pod of {self._pool} took the request within {within}; try later."
+            error = QueueTimeout(message, self._retry_after_seconds())
+            self._refuse(held, Refusal.DEADLINE if own else Refusal.TIMEOUT, error)
 
     def refuse_all(self) -> None:
         """The pool is gone: whoever is held hears it."""
-        for held in self.queue.take(self.queue.held):
+        while (held := self.queue.next(0.0)) is not None:
+            self.queue.remove(held)
             message = f"The pool {self._pool} has been removed."
             self._refuse(held, Refusal.NO_PODS, NoPods(message, RETRY_AFTER_NO_POD_SECONDS))
 
@@ -99,6 +124,25 @@ class Holding:
             return
         if held.reservation.exception() is None:
             held.reservation.result().close(Outcome.CANCELLED, now)
+
+    def _check_deadline(self, held: HeldRequest, now: float) -> None:
+        if held.facts.deadline_seconds is None:
+            return
+        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant))
+        if wait is not None and now + wait > held.deadline:
+            self._refused(Refusal.DEADLINE)
+            message = (
+                f"at the rate of now {self._pool} would begin with the request in {wait:.3g} s, and its deadline "
+                f"leaves {held.deadline - now:.3g} s; try later, or give it more time."
+            )
+            raise TooLate(message, self._retry_after_seconds())
+
+    def _full(self, why: str) -> QueueFull:
+        message = f"{self.queue.held} requests wait for {self._pool} already and {why}; try later."
+        return QueueFull(message, self._retry_after_seconds())
+
+    def _retry_after_seconds(self) -> float:
+        return self.drain.retry_after_seconds(self.queue.held_work_tokens)
 
     def _refuse(self, held: HeldRequest, reason: Refusal, error: Exception) -> None:
         if not held.reservation.done():

@@ -32,6 +32,9 @@ class PodState(StrEnum):
     FOREIGN = "foreign"  # a pod of another pool has its address now
 
 
+# Of a pod that does not say how many requests it is worth having at once.
+NO_LIMIT: Final = 1 << 60
+
 _OF_HEALTH: Final = {health: PodState(health.value) for health in Health}
 
 
@@ -59,6 +62,7 @@ class Pod:
         "kv_tokens",
         "leaving",
         "ledger",
+        "limit",
         "live_requests",
         "load_requests",
         "load_tokens",
@@ -95,6 +99,7 @@ class Pod:
         self.kv_capacity_tokens = 0  # 0: not known
         self.adapters: frozenset[str] = frozenset()
         self.adapter_slots = 0
+        self.limit = NO_LIMIT  # load_requests at which the pod is full
         self._fusion = LoadFusion()
         # Of requests whose first token is not seen (they do not stream): when it is due, and what is past that.
         self._quiet: deque[tuple[float, Entry, Dispatch]] = deque()
@@ -152,6 +157,7 @@ class Pod:
         self.report = report
         if self._identity is None and report.model:
             self._identity = report.pool, report.model
+        self.limit = NO_LIMIT if report.limit is None else report.limit
         self.reachable = True
         self.kv_capacity_tokens = report.kv_capacity_tokens or 0
         if reborn or self.adapters != frozenset(report.adapters):

@@ -15,7 +15,7 @@ from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.holding import RETRY_AFTER_NO_POD_SECONDS, HeldRequest, Holding
-from tidepool_router.fleet.pod import Pod, PodState
+from tidepool_router.fleet.pod import NO_LIMIT, Pod, PodState
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Entry, Estimate, PoolSpeed, PrefixIndex, TokenEstimator
 from tidepool_router.ledger.chain import with_adapter
@@ -150,6 +150,12 @@ class PoolState:
             pod.ejection.succeeded(now)
         if on_trial:
             self._changed(now)
+        elif self.queue.held and pod.load_requests < pod.limit:
+            self._release(now)
+
+    def settle(self, held: HeldRequest, entry: Entry) -> None:
+        """A request that was held is over: its tenant pays for what it took, not for what it was thought to."""
+        self.queue.settle(held, entry.uncached_tokens + entry.output_tokens)
 
     def close(self) -> None:
         """The pool is gone: whoever is held hears it."""
@@ -169,6 +175,8 @@ class PoolState:
             self.prefixes.resize(pod.slot, pod.kv_capacity_tokens * self.estimator.bytes_per_token)
         if pod.state(now) is not before:
             self._changed(now)
+        elif self.queue.held and pod.load_requests < pod.limit:
+            self._release(now)
 
     def pod_failed(self, pod: Pod, kind: FailureKind) -> None:
         """A request failed on a pod.
@@ -216,12 +224,18 @@ class PoolState:
             raise NoPods(message, RETRY_AFTER_NO_POD_SECONDS)
         settings = self.routing.queue
         timeout = settings.cold_start_timeout if wakes and not ready else settings.timeout
-        held = HeldRequest(facts, self.estimator.estimate(facts), now, now + duration_seconds(timeout))
-        self.holding.hold(held)
+        seconds = duration_seconds(timeout)
+        if facts.deadline_seconds is not None:
+            seconds = min(seconds, facts.deadline_seconds)
+        held = HeldRequest(facts, self.estimator.estimate(facts), now, now + seconds)
+        self.holding.hold(held, now)
         return held
 
     def _place(self, held: HeldRequest, now: float) -> Reservation | None:
-        return self._reserve(held.facts, held.estimate, now)
+        reservation = self._reserve(held.facts, held.estimate, now)
+        if reservation is not None:
+            reservation.held = held
+        return reservation
 
     def _count_refusal(self, reason: Refusal) -> None:
         self.refused_total += 1
@@ -243,6 +257,9 @@ class PoolState:
         cached = prefixes.match(prefix) if picker.uses_matches and len(ready) > 1 else NO_MATCHES
         pick = picker.pick(ready, estimate, facts, cached)
         pod = ready[pick.index]
+        # A pod that is full may still be the best choice; when all are, the order is better kept here.
+        if pod.load_requests >= pod.limit and not exclude and all(p.load_requests >= p.limit for p in ready):
+            return None
         if pick.cached_tokens:
             estimate = msgspec.structs.replace(estimate, cached_tokens=pick.cached_tokens)
         lengths = self.estimator.lengths(facts.api)
@@ -274,7 +291,8 @@ class PoolState:
 
     def _release(self, now: float) -> None:
         if self.queue.held:
-            self.holding.release(now, len(self._ready_pods(now)))
+            ready = self._ready_pods(now)
+            self.holding.release(now, len(ready), in_rounds=any(pod.limit == NO_LIMIT for pod in ready))
 
 
 def _limits(routing: Routing) -> Limits:

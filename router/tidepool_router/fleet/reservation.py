@@ -10,6 +10,7 @@ from tidepool_router.fleet.pod import Pod
 from tidepool_router.ledger import Entry, Outcome
 
 if TYPE_CHECKING:
+    from tidepool_router.fleet.holding import HeldRequest
     from tidepool_router.fleet.pool import PoolState
 
 
@@ -19,7 +20,7 @@ class Reservation:
     `reason` says why this pod was picked, `queued_seconds` how long the request was held before.
     """
 
-    __slots__ = ("_dispatch", "_pod", "_pool", "entry", "queued_seconds", "reason")
+    __slots__ = ("_dispatch", "_pod", "_pool", "entry", "held", "queued_seconds", "reason")
 
     def __init__(self, pool: "PoolState", pod: Pod, entry: Entry, dispatch: Dispatch, reason: str) -> None:
         self._pool = pool
@@ -28,6 +29,7 @@ class Reservation:
         self.entry = entry
         self.reason = reason
         self.queued_seconds = 0.0
+        self.held: HeldRequest | None = None  # its ticket, where it was held before
 
     @property
     def endpoint(self) -> Endpoint:
@@ -58,6 +60,8 @@ class Reservation:
         """The request is over; True the first time."""
         if not self._pod.release(self.entry, self._dispatch, outcome, now):
             return False
+        if self.held is not None:
+            self._pool.settle(self.held, self.entry)
         entry = self.entry
         # An answer of 4xx says nothing of the pod; and on trial, what had a first byte was told to it then.
         told = self._pod.ejection.on_trial and entry.first_token_at is not None

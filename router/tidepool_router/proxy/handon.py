@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from tidepool_api.units import duration_seconds, quantity_value
-from tidepool_router.admission import Limits, Queue, Ticket, Verdict
+from tidepool_router.admission import Limits, Queue, Ticket
 from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, Refused, UpstreamError
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.sidecar import SidecarState
@@ -57,8 +57,10 @@ class _Held(Ticket):
     def __init__(self, facts: RequestFacts, estimate: Estimate, now: float, deadline: float) -> None:
         super().__init__(
             priority=facts.priority,
+            tenant=facts.tenant,
             body_bytes=facts.body_bytes,
             prompt_tokens=estimate.prompt_tokens,
+            output_tokens=estimate.output_tokens,
             offered_at=now,
             deadline=deadline,
         )
@@ -124,7 +126,7 @@ class HandOn:
             trip.deadline = now + duration_seconds(settings.timeout)
         self.queue.limits = Limits(settings.max_waiting, int(quantity_value(settings.max_bytes)))
         held = _Held(trip.facts, self.state.estimator.estimate(trip.facts), now, trip.deadline)
-        if self.queue.offer(held)[0] is Verdict.REFUSE:
+        if self.queue.offer(held) is not None:
             message = f"{trip.refused} {self.queue.held} requests wait for an engine already; try later."
             raise QueueFull(message, _RETRY_AFTER_SECONDS)
         self._count()
@@ -154,11 +156,13 @@ class HandOn:
     async def _round(self) -> bool:
         engines = await self._engines()
         placed = False
-        for held in self.queue.take(_ROUND_REQUESTS * len(engines)):
-            found = best_peer(engines, self._max_waiting)
-            if found is None:
-                self.queue.put_back(held)
-                continue
+        now = monotonic()
+        for _ in range(_ROUND_REQUESTS * len(engines)):
+            held = self.queue.next(now)
+            found = None if held is None else best_peer(engines, self._max_waiting)
+            if held is None or found is None:
+                break
+            self.queue.went(held)
             found.sent(held.estimate)
             _settle(held, found)
             placed = True

@@ -1,0 +1,77 @@
+"""One request that waits, the bounds that it met, and what a queue answers."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Refusal(StrEnum):
+    """Why a request was turned away; values of the metrics' label `reason`."""
+
+    COUNT = "queue_count"
+    BYTES = "queue_bytes"
+    TIMEOUT = "queue_timeout"
+    DEADLINE = "deadline"
+    DISPLACED = "displaced"  # its place went to one of a higher priority, or of a tenant with fewer
+    NO_PODS = "no_pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one queue; timeouts belong to tickets, because they depend on why a request waits."""
+
+    max_waiting: int
+    max_bytes: int
+
+
+class Ticket:
+    """One request that waits.
+
+    `priority`: the higher number goes first. `tenant`: whose share it takes; None is a tenant like any other.
+    `prompt_tokens` (those that need work) and `output_tokens` are the estimates by which it is ordered and its
+    tenant charged. `offered_at` and `deadline` in seconds of the clock whose `now` the queue is given; at
+    `deadline` it leaves by `expire`.
+    """
+
+    __slots__ = (
+        "body_bytes",
+        "deadline",
+        "offered_at",
+        "output_tokens",
+        "priority",
+        "prompt_tokens",
+        "sequence",
+        "tenant",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        *,
+        priority: int,
+        body_bytes: int,
+        prompt_tokens: int,
+        offered_at: float,
+        deadline: float,
+        output_tokens: int = 0,
+        tenant: str | None = None,
+    ) -> None:
+        self.priority = priority
+        self.tenant = tenant
+        self.body_bytes = body_bytes
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.offered_at = offered_at
+        self.deadline = deadline
+        self.sequence = 0  # order of offers, given by the queue
+        self.waiting = False
+
+    @property
+    def work_tokens(self) -> int:
+        """Tokens that the engine will work through for it, at least one."""
+        return self.prompt_tokens + self.output_tokens or 1
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ticket {self.sequence} priority={self.priority} tenant={self.tenant} work={self.work_tokens} "
+            f"offered_at={self.offered_at:g}>"
+        )
