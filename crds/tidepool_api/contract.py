@@ -53,6 +53,8 @@ PATH_LOAD_STREAM: Final = "/tidepool/load/stream"
 # Files, as mounted.
 SETTINGS_FILE: Final = "/etc/tidepool/settings.json"
 FLEET_FILE: Final = "/etc/tidepool/fleet.json"
+KEYS_FILE: Final = "/etc/tidepool-keys/keys.yaml"
+KEYS_KEY: Final = "keys.yaml"
 FLEET_CONFIGMAP: Final = "tidepool-fleet"
 FLEET_KEY: Final = "fleet.json"
 SETTINGS_KEY: Final = "settings.json"
@@ -102,6 +104,9 @@ METRIC_GATEWAY_PICKS: Final = "tidepool_gateway_picks_total"  # labels: pool, re
 METRIC_GATEWAY_RETRIES: Final = "tidepool_gateway_retries_total"  # labels: pool, reason
 METRIC_GATEWAY_EJECTIONS: Final = "tidepool_gateway_ejections_total"  # labels: pool, reason
 METRIC_GATEWAY_ENDPOINTS: Final = "tidepool_gateway_endpoints"  # labels: pool, state
+METRIC_KEY_REQUESTS: Final = "tidepool_gateway_key_requests_total"  # labels: key (its id), tenant
+METRIC_KEY_TOKENS: Final = "tidepool_gateway_key_tokens_total"  # labels: key, tenant
+METRIC_KEY_REFUSED: Final = "tidepool_gateway_key_refused_total"  # labels: key, reason
 
 # Target labels that every scrape of an engine pod carries (docs/metrics.md has the relabelling).
 LABEL_NAMESPACE: Final = "namespace"

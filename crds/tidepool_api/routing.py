@@ -99,4 +99,6 @@ class Fleet(Document):
     """
 
     issued_at: float | None = None
+    # How many gateways share the limits of an API key, this one included.
+    gateways: int = Field(default=1, ge=1, le=10_000)
     pools: tuple[FleetPool, ...] = Field(default=(), max_length=10_000)

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from tidepool_api import contract
@@ -25,9 +26,11 @@ from tidepool_router.control import (
 )
 from tidepool_router.fleet.document import FleetDocument
 from tidepool_router.fleet.endpoint import Endpoint
-from tidepool_router.fleet.filewatch import FleetFile
+from tidepool_router.fleet.filewatch import FleetFile, KeysFile
 from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.fleet.keys_metrics import count_keys
 from tidepool_router.fleet.sidecar import SidecarState
+from tidepool_router.keys import ApiKey, KeyRing
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.handled import HandlerApplication
 from tidepool_router.proxy.peers import Peers
@@ -164,7 +167,8 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
         await _follow_file(options.fleet_file, fleet, services, wait=options.wait_for_file)
     loads = load_endpoints(fleet.feed, fleet.report)
     control = gateway_control(fleet, options.drain_seconds)
-    application = Gateway(services, fleet, version("tidepool"))
+    keys = await _keys(options.keys_file, fleet, services)
+    application = Gateway(services, fleet, version("tidepool"), keys)
     return Role(application, gateway_metrics(fleet), _Both(loads, control))
 
 
@@ -179,6 +183,24 @@ async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, w
     if not wait or await asyncio.to_thread(path.exists):
         await file.load()
     services.spawn(file.run())
+
+
+async def _keys(path: Path | None, fleet: GatewayFleet, services: Services) -> KeyRing | None:
+    """Keys in force. Raises KeysError: a gateway that was meant to be closed must not start open."""
+    if path is None:
+        _log.info("no --keys file: everybody who reaches this gateway may use every model")
+        return None
+    ring = KeyRing()
+
+    def apply(keys: tuple[ApiKey, ...]) -> None:
+        ring.apply(keys, monotonic())
+
+    file = KeysFile(path, apply)
+    await file.load()
+    count_keys(fleet.metrics.registry, ring)
+    fleet.follow(lambda: ring.divide(fleet.gateways, monotonic()))
+    services.spawn(file.run())
+    return ring
 
 
 async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) -> Role:

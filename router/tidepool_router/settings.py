@@ -43,6 +43,7 @@ class Options:
     peers: str | None = None
     pod_address: str | None = None
     fleet_file: Path | None = None
+    keys_file: Path | None = None
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
@@ -67,7 +68,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         wait_for_file=given.wait_for_file,
     )
     if given.role == "gateway":
-        return dataclasses.replace(common, fleet_file=given.fleet)
+        return dataclasses.replace(common, fleet_file=given.fleet, keys_file=given.keys)
     host, engine_port = engine_address(given.engine)
     return dataclasses.replace(
         common,
@@ -146,7 +147,9 @@ def _beside(given: int | None, port: int, distance: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tidepool-router", description="A token-aware router for LLM engines: beside one, or before many."
+        prog="tidepool-router",
+        description="A token-aware router for LLM engines: beside one, or before many.",
+        epilog="`tidepool-router keys new --tenant NAME` makes an API key for a gateway.",
     )
     roles = parser.add_subparsers(dest="role", required=True)
     sidecar = roles.add_parser("sidecar", help="the single door to one engine")
@@ -157,6 +160,9 @@ def _parser() -> argparse.ArgumentParser:
     gateway = roles.add_parser("gateway", help="the front door to all pools")
     gateway.add_argument(
         "--fleet", type=Path, metavar="FILE", help="pools and their endpoints; reloaded on change"
+    )
+    gateway.add_argument(
+        "--keys", type=Path, metavar="FILE", help="API keys; reloaded on change. Without it the gateway is open"
     )
     for role in (sidecar, gateway):
         _add_common(role)

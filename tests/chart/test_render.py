@@ -1,5 +1,6 @@
 """What the chart renders, as the user of an installation would meet it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ EVERYTHING: dict[str, Any] = {
     "gateway.affinity": {"nodeAffinity": {}},
     "gateway.priorityClassName": "high",
     "gateway.extraArgs": ["--verbose"],
+    "gateway.keys.secretName": "tidepool-keys",
     "gateway.extraEnv": [{"name": "A", "value": "1"}],
     "gateway.service.annotations": {"a": "b"},
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
@@ -96,6 +98,18 @@ def test_the_gateway_is_wired_as_the_contract_says(render: Render) -> None:
     assert contract.SCRAPE_ANNOTATIONS.items() <= pod["metadata"]["annotations"].items()
     fleet = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "fleet")
     assert fleet["configMap"] == {"name": contract.FLEET_CONFIGMAP, "optional": True}
+
+
+def test_a_gateway_asks_for_keys_where_a_secret_has_them_and_does_not_start_without(render: Render) -> None:
+    pod = render({"gateway.keys.secretName": "tidepool-keys"}).pods()[GATEWAY]
+    container = _container(pod)
+
+    assert container["args"][container["args"].index("--keys") + 1] == contract.KEYS_FILE
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    name = mounts[str(Path(contract.KEYS_FILE).parent)]
+    volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == name)
+    assert volume["secret"] == {"secretName": "tidepool-keys"}
+    assert "--keys" not in _container(render().pods()[GATEWAY])["args"]
 
 
 def test_a_gateway_is_given_its_whole_drain(render: Render) -> None:

@@ -10,6 +10,7 @@ from tidepool_router.control import load_endpoints
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.sidecar import SidecarState
+from tidepool_router.keys import KeyRing
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.proxy.peers import Peers
@@ -74,6 +75,7 @@ async def start_gateway(
     routing: Routing | None = None,
     wakes: bool = False,
     known: int | None = None,
+    keys: KeyRing | None = None,
     **limits: float,
 ) -> RunningRouter:
     """A gateway with one pool; waits until it has heard of `known` of the endpoints (default: all)."""
@@ -94,7 +96,7 @@ async def start_gateway(
     wanted = len(endpoints) if known is None else known
     await until(lambda: sum(pod.report is not None for pod in pods()) >= wanted)
     return await _serve(
-        lambda services: Gateway(services, fleet, "0"),
+        lambda services: Gateway(services, fleet, "0", keys),
         limits,
         fleet,
         lambda: sum(pod.ledger.running for pod in pods()),

@@ -84,7 +84,7 @@ class Gateways:
 class Publisher:
     """Keeps the fleet's ConfigMap and every gateway at the fleet that `pools` says.
 
-    `issued_at` moves only when the pools do, also across a restart of the operator.
+    `issued_at` moves only when the pools or the number of gateways do, also across a restart of the operator.
     """
 
     def __init__(
@@ -129,11 +129,14 @@ class Publisher:
         self._due.clear()
         known = self._fleet if self._fleet is not None else await self._published()
         pools = self._pools()
-        if known is not None and known.pools == pools:
+        gateways = max(1, len(self._gateways()))
+        if known is not None and known.pools == pools and known.gateways == gateways:
             self._fleet = known
             return known
         earlier = known.issued_at if known is not None and known.issued_at is not None else 0.0
-        fleet = Fleet(issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)), pools=pools)
+        fleet = Fleet(
+            issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)), gateways=gateways, pools=pools
+        )
         await self._api.apply(self._config_map(fleet))
         self._fleet = fleet
         log.info("published a fleet of %d pools", len(pools))

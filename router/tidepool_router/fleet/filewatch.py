@@ -1,36 +1,54 @@
-"""Reads a fleet file again whenever it changes, also where a mounted ConfigMap swaps a link."""
+"""Reads a file again whenever it changes, also where a mounted ConfigMap or Secret swaps a link."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+from tidepool_router.documents import DocumentError
 from tidepool_router.fleet.document import FleetDocument, FleetError, read_fleet
+from tidepool_router.keys import ApiKey, KeysError, read_keys
 
 _INTERVAL_SECONDS: Final = 1.0
 
 log = logging.getLogger("tidepool.fleet")
 
 Mark = tuple[int, int, int]
+Content = TypeVar("Content")
 
 
-class FleetFile:
-    """The file that `--fleet` names. `may_be_empty`: somebody else will write it, so nothing in it is no error."""
+class WatchedFile(Generic[Content]):
+    """One file. `what` names its content in logs; `read` makes sense of the text or raises `error`.
 
-    def __init__(self, path: Path, apply: Callable[[FleetDocument], None], *, may_be_empty: bool = False) -> None:
+    `may_be_empty`: somebody else will write it, so nothing in it is no error.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        read: Callable[[str], Content],
+        error: type[DocumentError],
+        apply: Callable[[Content], None],
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
         self._path = path
+        self._what = what
+        self._parse = read
+        self._error = error
         self._apply = apply
         self._may_be_empty = may_be_empty
         self._mark: Mark | None = None
         self._missing = False
 
     async def load(self) -> None:
-        """Read it once; raises FleetError, also when it cannot be read."""
+        """Read it once; raises a DocumentError, also when it cannot be read."""
         self._mark, text = await asyncio.to_thread(self._read)
         if self._may_be_empty and not text.strip():
             return
-        self._apply(read_fleet(text))
+        self._apply(self._parse(text))
 
     async def run(self) -> None:
         """Apply each change; a bad file is refused in the log and what was before stays. Ends by cancellation."""
@@ -39,10 +57,11 @@ class FleetFile:
             if await asyncio.to_thread(self._changed):
                 try:
                     await self.load()
-                    log.info("fleet file applied", extra={"file": str(self._path)})
-                except FleetError as error:
+                    log.info("%s file applied", self._what, extra={"file": str(self._path)})
+                except DocumentError as error:
                     log.error(  # noqa: TRY400 - the reason is the message; a traceback says nothing more
-                        "fleet file refused; the fleet from before stays",
+                        "%s file refused; what was before stays",
+                        self._what,
                         extra={"file": str(self._path), "line": error.line, "reason": error.reason},
                     )
 
@@ -52,7 +71,8 @@ class FleetFile:
         except OSError:
             gone, self._missing = not self._missing, True
             if gone:
-                log.warning("fleet file missing; the fleet from before stays", extra={"file": str(self._path)})
+                where = {"file": str(self._path)}
+                log.warning("%s file missing; what was before stays", self._what, extra=where)
             return False
         self._missing = False
         return mark != self._mark
@@ -62,8 +82,22 @@ class FleetFile:
             mark = self._mark = self._stat()
             return mark, self._path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise FleetError(f"{self._path} cannot be read: {error}") from error
+            raise self._error(f"{self._path} cannot be read: {error}") from error
 
     def _stat(self) -> Mark:
         stat = self._path.stat()
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+class FleetFile(WatchedFile[FleetDocument]):
+    """The file that `--fleet` names."""
+
+    def __init__(self, path: Path, apply: Callable[[FleetDocument], None], *, may_be_empty: bool = False) -> None:
+        super().__init__(path, "fleet", read_fleet, FleetError, apply, may_be_empty=may_be_empty)
+
+
+class KeysFile(WatchedFile[tuple[ApiKey, ...]]):
+    """The file that `--keys` names. Empty, missing or wrong it opens nothing: at the start that is an error."""
+
+    def __init__(self, path: Path, apply: Callable[[tuple[ApiKey, ...]], None]) -> None:
+        super().__init__(path, "keys", read_keys, KeysError, apply)

@@ -51,6 +51,7 @@ class GatewayFleet:
         self.pools: dict[str, PoolState] = {}
         self.issued_at: float | None = None
         self.has_fleet = False
+        self.gateways = 1
         self.feed: Feed[GatewayReport] = Feed(self.report, _differs)
         self._boot = boot
         self._seq = 0
@@ -61,6 +62,7 @@ class GatewayFleet:
         self._leaving: list[Members] = []  # of pools that are gone, until their last request has ended
         self._models: dict[str, PoolState] = {}
         self._created: dict[str, int] = {}
+        self._followers: list[Callable[[], None]] = []
         self._housekeeping: asyncio.Task[None] | None = None
         self._drain: Drain | None = None
         self.metrics.registry.before_scrape(self._set_gauges)
@@ -107,8 +109,16 @@ class GatewayFleet:
         for config in wanted.values():
             self._update(config)
         self._name_models(fleet)
+        self.gateways = fleet.gateways
+        for follower in self._followers:
+            follower()
         self.feed.touch()
         return True
+
+    def follow(self, follower: Callable[[], None]) -> None:
+        """Call this now and after each fleet that is applied."""
+        self._followers.append(follower)
+        follower()
 
     def report(self) -> GatewayReport:
         """Demand of each pool; each call counts as one report."""

@@ -11,6 +11,7 @@ from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.keys import Grant, KeyRing
 from tidepool_router.ledger import Outcome
 from tidepool_router.proxy.begin import (
     facts_of,
@@ -21,6 +22,7 @@ from tidepool_router.proxy.begin import (
     write_response,
 )
 from tidepool_router.proxy.exchange import Exchange
+from tidepool_router.proxy.keyed import charge, identify, require_model, used_tokens, within_grant
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
@@ -28,6 +30,8 @@ from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
 
 _NAMES_IN_MESSAGE: Final = 20
+# What load balancers ask, who have no key.
+_OPEN_PATH: Final = "/health"
 _NOT_QUEUED: Final = b"x-tidepool-queue-ms: 0\r\n"
 # Answers that speak against a pod; 501 says that its model cannot do what was asked.
 _FAULTS: Final = frozenset((500, 502, 503, 504))
@@ -38,9 +42,10 @@ _DEATHS: Final = frozenset(("connect", "reset"))
 class Gateway:
     """Application of the gateway's traffic port."""
 
-    def __init__(self, services: Services, fleet: GatewayFleet, version: str) -> None:
+    def __init__(self, services: Services, fleet: GatewayFleet, version: str, keys: KeyRing | None = None) -> None:
         self.services = services
         self.fleet = fleet
+        self.keys = keys  # None: open to everybody who reaches it
         self._version = version
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
@@ -58,7 +63,8 @@ class Gateway:
             return None
         if route.kind is Kind.INFERENCE:
             return self._infer(request, connection, route)
-        write_response(request, connection, self._own_answer(request, route))
+        grant = None if self.keys is None or route.path == _OPEN_PATH else identify(self.keys, request)
+        write_response(request, connection, self._own_answer(request, route, grant))
         return None
 
     def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
@@ -69,24 +75,31 @@ class Gateway:
             )
             raise Refused(Refusal(508, "server_error", "loop_detected", message))
         services = self.services
+        grant = None if self.keys is None else identify(self.keys, request)
         services.check_room(len(request.body))
         services.retries.earn()
-        facts, pool = self._route(request, route)
+        facts, pool = self._route(request, route, grant)
         if facts.model != pool.engine_model:
             request.body = renamed(request, pool.engine_model)
+        # Last of what may refuse: from here on the exchange settles what was charged.
+        charged = None if grant is None else (grant, charge(grant, facts, pool))
         exchange = GatewayExchange(services, request, connection, facts, pool)
+        exchange.charged = charged
         exchange.begin()
         return exchange
 
-    def _route(self, request: Request, route: Route) -> tuple[RequestFacts, PoolState]:
+    def _route(self, request: Request, route: Route, grant: Grant | None) -> tuple[RequestFacts, PoolState]:
         facts = facts_of(request, route)
         pool = self.fleet.route(facts.model)
+        if grant is not None and facts.model:
+            require_model(grant, facts.model)
         if pool is None:
-            raise self._unknown_model(facts.model)
-        return prioritised(facts, request, pool.routing.priorities), pool
+            raise self._unknown_model(facts.model, grant)
+        facts = prioritised(facts, request, pool.routing.priorities)
+        return facts if grant is None else within_grant(facts, request, pool, grant), pool
 
-    def _unknown_model(self, model: str) -> Refused:
-        names = [card.id for card in self.fleet.models()]
+    def _unknown_model(self, model: str, grant: Grant | None) -> Refused:
+        names = [card.id for card in self.fleet.models() if grant is None or grant.allows(card.id)]
         known = ", ".join(names[:_NAMES_IN_MESSAGE]) or "none yet"
         more = f" and {len(names) - _NAMES_IN_MESSAGE} more" if len(names) > _NAMES_IN_MESSAGE else ""
         if not model:
@@ -95,14 +108,14 @@ class Gateway:
         told = f"the model {model!r} does not exist; known models: {known}{more}"
         return Refused(Refusal(404, "invalid_request_error", "model_not_found", told))
 
-    def _own_answer(self, request: Request, route: Route) -> Response:
+    def _own_answer(self, request: Request, route: Route, grant: Grant | None) -> Response:
         if route.kind is Kind.MODELS:
-            return Response(200, msgspec.json.encode({"object": "list", "data": self._models()}), JSON)
+            return Response(200, msgspec.json.encode({"object": "list", "data": self._models(grant)}), JSON)
         if route.kind is Kind.MODEL:
             name = model_of(route.path)
-            found = [card for card in self._models() if card["id"] == name]
+            found = [card for card in self._models(grant) if card["id"] == name]
             if not found:
-                raise self._unknown_model(name)
+                raise self._unknown_model(name, grant)
             return Response(200, msgspec.json.encode(found[0]), JSON)
         if route.path == "/version":
             return Response(200, msgspec.json.encode({"version": self._version}), JSON)
@@ -110,7 +123,7 @@ class Gateway:
             return Response(200)
         raise refuse_path(request, None)
 
-    def _models(self) -> list[dict[str, object]]:
+    def _models(self, grant: Grant | None) -> list[dict[str, object]]:
         return [
             {
                 "id": card.id,
@@ -120,13 +133,14 @@ class Gateway:
                 "pool": card.pool,
             }
             for card in self.fleet.models()
+            if grant is None or grant.allows(card.id)
         ]
 
 
 class GatewayExchange(Exchange):
     """One request at the gateway."""
 
-    __slots__ = ("_facts", "_failed_keys", "_held_since", "_pool", "_queued_seconds", "_reservation")
+    __slots__ = ("_facts", "_failed_keys", "_held_since", "_pool", "_queued_seconds", "_reservation", "charged")
 
     mark = GATEWAY_MARK + b": 1\r\n"
 
@@ -146,6 +160,7 @@ class GatewayExchange(Exchange):
         self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
         self._held_since: float | None = None
+        self.charged: tuple[Grant, int] | None = None  # whom the request was charged to, and the tokens
 
     def _start(self) -> None:
         reservation = self._pool.pick(self._facts, self._started_at)
@@ -249,6 +264,9 @@ class GatewayExchange(Exchange):
         if self._queued_seconds:
             ended.queue.observe(self._queued_seconds)
         reservation = self._reservation
+        if self.charged is not None:
+            grant, tokens = self.charged
+            grant.settle(tokens, used_tokens(self._api, outcome, status, usage, self._entry))
         if reservation is None:
             return
         entry = reservation.entry

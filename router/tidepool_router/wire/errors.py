@@ -77,6 +77,8 @@ def refusal_answer(
         lines.append(b"retry-after: %d\r\n" % max(1, round(refusal.retry_after_seconds)))
     if refusal.allow:
         lines.append(b"allow: %b\r\n" % refusal.allow.encode())
+    if refusal.status == 401:  # RFC 9110 11.6.1
+        lines.append(b"www-authenticate: Bearer\r\n")
     if close:
         lines.append(b"connection: close\r\n")
     lines.append(b"content-length: %d\r\n\r\n" % len(body))

@@ -26,6 +26,8 @@ TENANT: Final = contract.HEADER_TENANT.encode()
 DEADLINE: Final = contract.HEADER_DEADLINE.encode()
 LOAD: Final = contract.HEADER_LOAD.encode()
 POD: Final = contract.HEADER_POD.encode()
+AUTHORIZATION: Final = b"authorization"
+API_KEY: Final = b"x-api-key"
 
 # RFC 9110 7.6.1, and what proxies in the wild take for it. True: the router reads it but passes it on.
 _HOP_BY_HOP: Final = dict.fromkeys(
@@ -56,6 +58,8 @@ _REQUEST_SPECIAL: Final = _HOP_BY_HOP | {
     SESSION: True,
     TENANT: True,
     DEADLINE: True,
+    AUTHORIZATION: True,
+    API_KEY: True,
 }
 _ANSWER_SPECIAL: Final = _HOP_BY_HOP | {
     b"content-length": False,

@@ -10,7 +10,8 @@ import pytest
 
 from tidepool_router.fleet import filewatch
 from tidepool_router.fleet.document import FleetDocument, FleetError
-from tidepool_router.fleet.filewatch import FleetFile
+from tidepool_router.fleet.filewatch import FleetFile, KeysFile
+from tidepool_router.keys import ApiKey, KeysError
 
 
 def text(name: str) -> str:
@@ -70,7 +71,7 @@ async def test_a_bad_file_is_refused_with_its_line_and_the_next_good_one_counts(
     record = caplog.records[0]
 
     assert record.levelno == logging.ERROR
-    assert "the fleet from before stays" in record.message
+    assert "what was before stays" in record.message
     assert (record.line, "pools[0].models" in record.reason) == (3, True)  # type: ignore[attr-defined]
     assert applied.names == ["one"]
 
@@ -125,3 +126,29 @@ async def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(FleetError, match="cannot be read"):
         await FleetFile(path, Applied()).load()
+
+
+async def test_a_keys_file_that_turns_bad_or_empty_opens_nothing_and_the_keys_from_before_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, eventually: Any
+) -> None:
+    monkeypatch.setattr(filewatch, "_INTERVAL_SECONDS", 0.005)
+    path = tmp_path / "keys.yaml"
+    good = f"keys:\n- {{id: abcdefgh, sha256: {'a' * 64}, tenant: a}}\n"
+    path.write_text(good)
+    applied: list[tuple[ApiKey, ...]] = []
+    file = KeysFile(path, applied.append)
+    await file.load()
+    task = asyncio.create_task(file.run())
+    path.write_text("")
+    await eventually(lambda: "keys file refused; what was before stays" in caplog.text)
+    path.write_text(good.replace("tenant: a", "tenant: bb"))
+    await eventually(lambda: len(applied) == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert [keys[0].tenant for keys in applied] == ["a", "bb"]
+
+
+async def test_a_keys_file_that_is_missing_at_the_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeysError, match="cannot be read"):
+        await KeysFile(tmp_path / "none.yaml", lambda _: None).load()

@@ -1,0 +1,107 @@
+"""What a gateway with API keys does with a request: who asks, for which model, at what price."""
+
+from collections.abc import Mapping
+from time import monotonic
+
+import msgspec
+
+from tidepool_router.errors import Refusal, Refused
+from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.fleet.pool import PoolState
+from tidepool_router.keys import Grant, KeyRing
+from tidepool_router.ledger import Entry, Outcome
+from tidepool_router.wire.messages import API_KEY, AUTHORIZATION, CRLF, PRIORITY, TENANT, Request
+from tidepool_router.wire.usage import Usage
+
+
+def identify(keys: KeyRing, request: Request) -> Grant:
+    """The grant of the request's key; the key itself goes no further than here.
+
+    Raises Refused (401).
+    """
+    grant = keys.grant_of(request.special)
+    special, lines = request.special, request.lines
+    if AUTHORIZATION in special:
+        _drop(lines, AUTHORIZATION)
+    if API_KEY in special:
+        _drop(lines, API_KEY)
+    return grant
+
+
+def _drop(lines: list[bytes], name: bytes) -> None:
+    """Take every line of that name out; a value may be the same word."""
+    at = 0
+    while name in lines[at:]:
+        at = lines.index(name, at)
+        if at % 4 == 0:
+            del lines[at : at + 4]
+        else:
+            at += 1
+
+
+def require_model(grant: Grant, model: str) -> None:
+    """Raises Refused (403) when the key does not grant the model, whether or not there is one of that name."""
+    if grant.allows(model):
+        return
+    grant.count_refusal("model")
+    granted = ", ".join((grant.key.models or ())[:20]) or "none"
+    message = f"the key {grant.id} does not grant the model {model[:200]!r}; it grants: {granted}"
+    raise Refused(Refusal(403, "permission_error", "model_not_allowed", message))
+
+
+def within_grant(facts: RequestFacts, request: Request, pool: PoolState, grant: Grant) -> RequestFacts:
+    """The facts with the key's tenant, and with its priority or the lower one that the request asks for.
+
+    The request's own headers are made to say the same, for the sidecars that will read them.
+    """
+    special = request.special
+    asked = special.get(PRIORITY)
+    priorities = pool.routing.priorities
+    number = grant.priority(None if asked is None else asked.decode("latin-1"), priorities)
+    _tell(request, TENANT, grant.tenant.encode("latin-1"))
+    _tell(request, PRIORITY, _name_of(number, priorities))
+    return msgspec.structs.replace(facts, priority=number, tenant=grant.tenant)
+
+
+def _name_of(number: int, priorities: Mapping[str, int]) -> bytes | None:
+    """The highest of the pool's priorities that is not above this; None: the usual one, which needs no name."""
+    if number == 0:
+        return None
+    names = [(value, name) for name, value in priorities.items() if value <= number]
+    return max(names)[1].encode("latin-1", "replace") if names else None
+
+
+def _tell(request: Request, name: bytes, value: bytes | None) -> None:
+    lines = request.lines
+    if name in request.special:
+        _drop(lines, name)
+        del request.special[name]
+    if value is not None:
+        request.special[name] = value
+        lines += (name, b": ", value, CRLF)
+
+
+def charge(grant: Grant, facts: RequestFacts, pool: PoolState) -> int:
+    """Take the request from the key's limits; the tokens that were taken, which `Grant.settle` wants to know.
+
+    Raises Refused (429).
+    """
+    tokens = 0
+    if grant.counts_tokens and facts.api is not Api.TRANSCRIPTIONS:  # bytes of sound say nothing of tokens
+        estimate = pool.estimator.estimate(facts)
+        tokens = estimate.prompt_tokens + estimate.output_tokens
+    refusal = grant.admit(tokens, monotonic())
+    if refusal is not None:
+        raise Refused(refusal)
+    return tokens
+
+
+def used_tokens(api: Api, outcome: Outcome, status: int, usage: Usage | None, entry: Entry | None) -> int:
+    """What a request that has ended used: as the engine counted, else as was seen; nothing where none worked."""
+    if usage is not None:
+        return usage.prompt_tokens + usage.output_tokens
+    if entry is None or api is Api.TRANSCRIPTIONS:
+        return 0
+    if outcome is not Outcome.CANCELLED and status >= 400 and entry.output_tokens == 0:
+        return 0
+    return entry.prompt_tokens + entry.output_tokens
