@@ -5,6 +5,7 @@ import gc
 import logging
 import secrets
 import signal
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from tidepool_router.proxy.server import Application, Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.settings import Options, read_sidecar_settings
+from tidepool_router.tls import OwnCertificate, Trust
 
 _log: Final = logging.getLogger("tidepool.router")
 
@@ -88,20 +90,37 @@ async def serving(options: Options) -> AsyncIterator[Running]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(services.close)
         services.pools.start()
+        certificate = _own_certificate(options, services)
         role = await _role(options, services, stack)
         traffic = Server(role.traffic, options.limits, "traffic")
         control = _DrainNotice(role.control, traffic)
         metrics_server = Server(HandlerApplication(services, role.metrics), options.limits, "metrics")
         control_server = Server(HandlerApplication(services, control), options.limits, "control")
         ports = []
-        for server, port in (
-            (control_server, options.control_port),
-            (metrics_server, options.metrics_port),
-            (traffic, options.port),
+        for server, port, tls in (
+            (control_server, options.control_port, None),
+            (metrics_server, options.metrics_port, None),
+            (traffic, options.port, certificate),
         ):
-            ports.append(await server.start(options.host, port))
+            ports.append(await server.start(options.host, port, tls))
             stack.push_async_callback(server.close)
         yield Running(traffic, services, ports[2], ports[1], ports[0])
+
+
+def _own_certificate(options: Options, services: Services) -> ssl.SSLContext | None:
+    if options.tls_cert is None or options.tls_key is None:
+        return None
+    certificate = OwnCertificate(options.tls_cert, options.tls_key)
+    services.spawn(certificate.run())
+    return certificate.context
+
+
+def _trust(options: Options, services: Services) -> Trust | None:
+    if options.pod_ca is None:
+        return None if options.pod_server_name is None else Trust(None, options.pod_server_name)
+    trust = Trust(options.pod_ca, options.pod_server_name)
+    services.spawn(trust.run())
+    return trust
 
 
 async def run(options: Options) -> None:
@@ -160,7 +179,7 @@ async def _role(options: Options, services: Services, stack: AsyncExitStack) -> 
 
 
 async def _gateway(options: Options, services: Services, stack: AsyncExitStack) -> Role:
-    fleet = GatewayFleet(name=options.pod, boot=secrets.token_hex(4))
+    fleet = GatewayFleet(name=options.pod, boot=secrets.token_hex(4), trust=_trust(options, services))
     await fleet.start()
     stack.push_async_callback(fleet.close)
     if options.fleet_file is not None:
@@ -213,7 +232,7 @@ async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) 
     peers = None
     if options.peers is not None:
         own = () if options.pod_address is None else (options.pod_address,)
-        peers = Peers(options.peers, state.boot, own, services.spawn)
+        peers = Peers(options.peers, state.boot, own, services.spawn, trust=_trust(options, services))
         stack.callback(peers.close)
     application = Sidecar(services, state, pool, loads, peers)
     return Role(application, sidecar_metrics(state), sidecar_control(state))

@@ -44,6 +44,10 @@ class Options:
     pod_address: str | None = None
     fleet_file: Path | None = None
     keys_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    pod_ca: Path | None = None
+    pod_server_name: str | None = None
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
@@ -66,7 +70,13 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         drain_seconds=given.drain_seconds,
         log_level=given.log_level,
         wait_for_file=given.wait_for_file,
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
+        pod_ca=given.pod_ca,
+        pod_server_name=given.pod_server_name,
     )
+    if (given.tls_cert is None) != (given.tls_key is None):
+        raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")
     if given.role == "gateway":
         return dataclasses.replace(common, fleet_file=given.fleet, keys_file=given.keys)
     host, engine_port = engine_address(given.engine)
@@ -176,6 +186,19 @@ def _add_common(role: argparse.ArgumentParser) -> None:
     role.add_argument("--control-port", type=int, help="default: port + 2")
     role.add_argument("--wait-for-file", action="store_true", help="start without the file when it is missing")
     role.add_argument("--drain-seconds", type=float, default=300.0, help="longest drain on SIGTERM")
+    role.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="serve traffic over TLS with this chain; reloaded"
+    )
+    role.add_argument("--tls-key", type=Path, metavar="FILE", help="the private key for it; reloaded")
+    role.add_argument(
+        "--pod-ca",
+        type=Path,
+        metavar="FILE",
+        help="authorities for https:// pods and peers; default: the system's",
+    )
+    role.add_argument(
+        "--pod-server-name", metavar="NAME", help="what their certificates must name; default: the address"
+    )
     role.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     limits = role.add_argument_group("limits")
     for field in dataclasses.fields(Limits):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -38,13 +39,16 @@ def chat(model: str = "tiny", *, stream: bool = False, **more: Any) -> bytes:
 class RawClient:
     """One connection."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", source: str | None = None) -> None:
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", source: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._host, self._port = host, port
+        self._tls = tls
         self._source = None if source is None else (source, 0)
 
     async def __aenter__(self) -> Self:
         self.reader, self.writer = await asyncio.open_connection(
-            self._host, self._port, limit=1 << 27, local_addr=self._source
+            self._host, self._port, limit=1 << 27, local_addr=self._source, ssl=self._tls
         )
         return self
 

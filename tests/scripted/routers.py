@@ -1,6 +1,7 @@
 """Both roles in the test's own process, on ports of their own, before scripted engines."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import Application, Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
+from tidepool_router.tls import Trust
 
 # Long enough for a slow machine where a test does not wait for them, and looked at often where it does.
 QUICK = Limits(connect_seconds=1.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
@@ -76,10 +78,12 @@ async def start_gateway(
     wakes: bool = False,
     known: int | None = None,
     keys: KeyRing | None = None,
+    trust: Trust | None = None,
+    tls: ssl.SSLContext | None = None,
     **limits: float,
 ) -> RunningRouter:
     """A gateway with one pool; waits until it has heard of `known` of the endpoints (default: all)."""
-    fleet = GatewayFleet(name="gateway", boot="test")
+    fleet = GatewayFleet(name="gateway", boot="test", trust=trust)
     await fleet.start()
     pool = FleetPool(
         name="default/pool",
@@ -101,6 +105,7 @@ async def start_gateway(
         fleet,
         lambda: sum(pod.ledger.running for pod in pods()),
         fleet.close,
+        tls=tls,
     )
 
 
@@ -112,6 +117,8 @@ async def start_sidecar(
     pod: str = "pod-1",
     address: tuple[str, int] = ("127.0.0.1", 0),
     peers: Callable[[str], Sequence[str]] | None = None,
+    trust: Trust | None = None,
+    tls: ssl.SSLContext | None = None,
     **limits: float,
 ) -> RunningRouter:
     """A sidecar before one engine; waits until the engine is ready.
@@ -129,8 +136,9 @@ async def start_sidecar(
     def application(services: Services) -> Sidecar:
         engine = services.pools.at(endpoint.host, endpoint.port, forever=True)
         if peers is not None:
-            url = f"dns+http://pool-peers.default.svc:{address[1]}"
-            found.append(Peers(url, state.boot, (), services.spawn, peers))
+            scheme = "http" if tls is None else "https"
+            url = f"dns+{scheme}://pool-peers.default.svc:{address[1]}"
+            found.append(Peers(url, state.boot, (), services.spawn, peers, trust))
         loads = load_endpoints(state.feed, state.report)
         return Sidecar(services, state, engine, loads, found[0] if found else None)
 
@@ -139,7 +147,7 @@ async def start_sidecar(
         for each in found:
             each.close()
 
-    return await _serve(application, limits, state, lambda: state.ledger.running, close, address)
+    return await _serve(application, limits, state, lambda: state.ledger.running, close, address, tls)
 
 
 async def _serve(
@@ -149,9 +157,10 @@ async def _serve(
     live: Callable[[], int],
     close_state: Callable[[], Awaitable[None]],
     address: tuple[str, int] = ("127.0.0.1", 0),
+    tls: ssl.SSLContext | None = None,
 ) -> RunningRouter:
     services = Services(replace(QUICK, **limits))  # type: ignore[arg-type]
     services.pools.start()
     server = Server(application(services), services.limits, "traffic")
-    port = await server.start(*address)
+    port = await server.start(*address, tls)
     return RunningRouter(port, server, services, state, live, close_state)

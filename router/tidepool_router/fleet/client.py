@@ -6,7 +6,7 @@ asyncio streams and httptools: a hundred idle load streams must cost next to not
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import httptools
 
@@ -115,15 +115,19 @@ async def open_stream(endpoint: Endpoint, path: str, timeout_seconds: float = CO
 
     Raises UpstreamError with kind `connect` when nobody listens, `first_byte_timeout` when no head comes in time.
     """
+    trust = endpoint.trust
+    tls: dict[str, Any] = {}
+    if trust is not None:
+        tls = {"ssl": trust.newest, "server_hostname": trust.server_name or endpoint.host}
     try:
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, **tls)
     except (OSError, TimeoutError) as error:
         raise UpstreamError("connect", f"no connection to {endpoint.key}: {error or 'timed out'}") from error
     stream = Stream(reader, writer)
     try:
         async with asyncio.timeout(timeout_seconds):
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: {endpoint.key}\r\nAccept: */*\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: */*\r\n\r\n".encode())
             await stream.head()
     except TimeoutError as error:
         stream.close()

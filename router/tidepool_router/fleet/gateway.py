@@ -18,6 +18,7 @@ from tidepool_router.fleet.members import Members
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.resolve import Lookup, look_up
 from tidepool_router.fleet.shared_metrics import total
+from tidepool_router.tls import Trust
 
 _TICK_SECONDS: Final = 0.05
 _SWEEP_TICKS: Final = 20
@@ -45,8 +46,10 @@ class GatewayFleet:
         boot: str,
         now: Callable[[], float] = time.monotonic,
         lookup: Lookup = look_up,
+        trust: Trust | None = None,
     ) -> None:
         self.name = name
+        self._trust = trust
         self.metrics = GatewayMetrics()
         self.pools: dict[str, PoolState] = {}
         self.issued_at: float | None = None
@@ -153,7 +156,7 @@ class GatewayFleet:
         if pool is None:
             pool = PoolState(config, self.metrics, self._now, self.feed.touch)
             self.pools[config.name] = pool
-            self._members[config.name] = Members(pool, self._executor, self._lookup)
+            self._members[config.name] = Members(pool, self._executor, self._lookup, self._trust)
         else:
             pool.apply(config)
         self._members[config.name].update(config.endpoints)

@@ -8,13 +8,17 @@ from tidepool_router.fleet.endpoint import Endpoint, Source, parse_source
 from tidepool_router.fleet.listen import Listener
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.resolve import Lookup, Resolver
+from tidepool_router.tls import Trust
 
 
 class Members:
     """Owner of the tasks that resolve and listen for one pool."""
 
-    def __init__(self, pool: PoolState, executor: ThreadPoolExecutor, lookup: Lookup) -> None:
+    def __init__(
+        self, pool: PoolState, executor: ThreadPoolExecutor, lookup: Lookup, trust: Trust | None = None
+    ) -> None:
         self._pool = pool
+        self._trust = trust
         self._executor = executor
         self._lookup = lookup
         self._fixed: tuple[Endpoint, ...] = ()
@@ -30,7 +34,7 @@ class Members:
 
     def update(self, urls: Sequence[str]) -> None:
         """Make these the sources; raises SettingsError for a URL that cannot be read, before anything changes."""
-        sources = [parse_source(url) for url in urls]
+        sources = [parse_source(url, self._trust) for url in urls]
         self._fixed = tuple(source.endpoint for source in sources if not source.by_dns)
         names = {source for source in sources if source.by_dns}
         for source in [source for source in self._resolvers if source not in names]:

@@ -80,7 +80,9 @@ class Resolver:
                 in_force = self._book.answered(addresses)
                 if in_force != known:
                     known = in_force
-                    self._changed(tuple(Endpoint.at(address, self._source.port) for address in in_force))
+                    self._changed(
+                        tuple(Endpoint.at(address, self._source.port, self._source.trust) for address in in_force)
+                    )
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def _ask(self) -> Sequence[str] | None:

@@ -186,7 +186,7 @@ class GatewayExchange(Exchange):
         self._reservation = reservation
         self._entry = reservation.entry
         endpoint = reservation.endpoint
-        self._send(self._services.pools.at(endpoint.host, endpoint.port))
+        self._send(self._services.pools.at(endpoint.host, endpoint.port, endpoint.trust))
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         reservation = self._reservation

@@ -226,7 +226,7 @@ class HandOnExchange(Exchange):
             return self._go_home()
         self._task = None
         self._peer = place
-        self._send(self._services.pools.at(endpoint.host, endpoint.port))
+        self._send(self._services.pools.at(endpoint.host, endpoint.port, endpoint.trust))
         return True
 
     def _go_home(self) -> bool:

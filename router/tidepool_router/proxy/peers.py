@@ -19,6 +19,7 @@ from tidepool_router.fleet.client import get
 from tidepool_router.fleet.endpoint import Endpoint, parse_source
 from tidepool_router.fleet.resolve import Lookup, look_up
 from tidepool_router.ledger import Estimate
+from tidepool_router.tls import Trust
 
 _log: Final = logging.getLogger("tidepool.router")
 # Two at random are nearly as good as all (the power of two choices); a third, because some may be down as well.
@@ -74,8 +75,17 @@ class Peers:
     Raises SettingsError when the URL cannot be read.
     """
 
-    def __init__(self, url: str, boot: str, own: Collection[str], spawn: Spawn, lookup: Lookup = look_up) -> None:
-        source = parse_source(url).endpoint
+    def __init__(
+        self,
+        url: str,
+        boot: str,
+        own: Collection[str],
+        spawn: Spawn,
+        lookup: Lookup = look_up,
+        trust: Trust | None = None,
+    ) -> None:
+        source = parse_source(url, trust).endpoint
+        self._trust = source.trust
         self.own = set(own)
         self._host, self._port = source.host, source.port
         self._boot = boot
@@ -129,7 +139,9 @@ class Peers:
     async def _ask(self) -> None:
         others = sorted(await self.addresses() - self.own)
         chosen = random.sample(others, min(_ASKED, len(others)))
-        found = await asyncio.gather(*(self._ask_one(Endpoint.at(address, self._port)) for address in chosen))
+        found = await asyncio.gather(
+            *(self._ask_one(Endpoint.at(address, self._port, self._trust)) for address in chosen)
+        )
         self._peers = [peer for peer in found if peer is not None]
         self._looked_at = monotonic()
 

@@ -6,6 +6,7 @@ never both. What a client sends meanwhile waits in `_held`, and beyond a bound i
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol, cast
@@ -305,15 +306,22 @@ class Server:
         self._emptied = asyncio.Event()
         self._emptied.set()
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which is a free one when `port` is 0.
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, over TLS when there is a context; returns the port, which is a free one when `port` is 0.
 
         Raises SettingsError when the address cannot be had.
         """
         loop = asyncio.get_running_loop()
         protocol: Callable[[], ServerConnection] = lambda: ServerConnection(self)  # noqa: E731
         try:
-            self._listener = await loop.create_server(protocol, host, port, backlog=1024)
+            self._listener = await loop.create_server(
+                protocol,
+                host,
+                port,
+                backlog=1024,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else self.limits.header_seconds,
+            )
         except OSError as error:
             raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
         for listening in self._listener.sockets:

@@ -3,11 +3,12 @@
 import asyncio
 from collections import deque
 from time import monotonic
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from tidepool_router.errors import UpstreamError
 from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.tls import Trust
 from tidepool_router.wire.messages import AnswerReader
 
 _JOIN_BELOW_BYTES: Final = 65_536
@@ -118,7 +119,8 @@ class UpstreamConnection(asyncio.Protocol):
 class ConnectionPool:
     """The connections to one endpoint. The one used last is taken first, so that the others can grow old."""
 
-    def __init__(self, host: str, port: int, limits: Limits) -> None:
+    def __init__(self, host: str, port: int, limits: Limits, trust: Trust | None = None) -> None:
+        self.trust = trust
         self.host = host
         self.port = port
         self.limits = limits
@@ -154,11 +156,15 @@ class ConnectionPool:
         Raises UpstreamError of kind "connect".
         """
         loop = asyncio.get_running_loop()
+        trust = self.trust
+        tls: dict[str, Any] = {}
+        if trust is not None:
+            tls = {"ssl": trust.newest, "server_hostname": trust.server_name or self.host}
         self._connecting += 1
         try:
             async with asyncio.timeout(self.limits.connect_seconds):
                 transport, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self), self.host, self.port
+                    lambda: UpstreamConnection(self), self.host, self.port, **tls
                 )
             notice_death(transport.get_extra_info("socket"), slow_reader=False)
         except TimeoutError as error:
@@ -193,18 +199,18 @@ class ConnectionPools:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._pools: dict[tuple[str, int], ConnectionPool] = {}
+        self._pools: dict[tuple[str, int, Trust | None], ConnectionPool] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Trim from now on."""
         self._trim()
 
-    def at(self, host: str, port: int, *, forever: bool = False) -> ConnectionPool:
-        """The endpoint's pool; `forever` when the caller keeps it."""
-        pool = self._pools.get((host, port))
+    def at(self, host: str, port: int, trust: Trust | None = None, *, forever: bool = False) -> ConnectionPool:
+        """The endpoint's pool, over TLS where there is `trust`; `forever` when the caller keeps it."""
+        pool = self._pools.get((host, port, trust))
         if pool is None:
-            pool = self._pools[host, port] = ConnectionPool(host, port, self._limits)
+            pool = self._pools[host, port, trust] = ConnectionPool(host, port, self._limits, trust)
         pool.forever = pool.forever or forever
         return pool
 

@@ -113,6 +113,8 @@ def test_any_json_is_a_fleet_or_a_fleet_error(data: dict[str, object]) -> None:
         ("http://[::1]:8101/", "[::1]:8101", False),
         ("http://pod", "pod:80", False),
         ("dns+http://llama-peers.ns.svc:8080", "llama-peers.ns.svc:8080", True),
+        ("https://pod", "https://pod:443", False),
+        ("dns+https://llama-peers.ns.svc:8080", "https://llama-peers.ns.svc:8080", True),
     ],
 )
 def test_endpoint_urls(url: str, key: str, by_dns: bool) -> None:
@@ -125,7 +127,6 @@ def test_endpoint_urls(url: str, key: str, by_dns: bool) -> None:
     ("url", "reason"),
     [
         ("127.0.0.1:8101", "must begin with http://"),
-        ("https://pod:8443", "TLS to pods is not built yet"),
         ("http://:8080", "no host"),
         ("http://pod:99999", "cannot be read"),
         ("http://pod:8080/v1", "must end after the port"),

@@ -215,6 +215,9 @@ async def test_a_sidecar_without_its_engine_uses_the_peers_that_it_was_told_of()
             "dns+http://10.0.0.1:1",
         ),
         (["sidecar", "--engine", "http://127.0.0.1:1", "--settings", "missing.json"], "missing.json"),
+        (["gateway", "--tls-cert", "tls.crt"], "--tls-cert and --tls-key belong together"),
+        (["gateway", "--tls-cert", "tls.crt", "--tls-key", "tls.key"], "tls.crt cannot be read"),
+        (["gateway", "--pod-ca", "bad.yaml"], "the certificates of authorities in PEM"),
     ],
 )
 async def test_settings_that_cannot_be_used_are_named_in_one_line(
