@@ -20,6 +20,7 @@ from tidepool_router.errors import SettingsError
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.tls import OwnCertificate, Trust
 
+_DONE = b"data: [DONE]\n\n"
 _BRIEF = Routing(queue=Queue(timeout="300ms"))
 
 
@@ -108,7 +109,7 @@ async def test_a_swapped_secret_is_shown_to_new_connections_and_cuts_no_stream(
         await seen.begin_stream()
         await seen.chunk(b"data: 1\n\n")
         await renewed.wait()
-        await seen.chunk(b"data: 2\n\n")
+        await seen.chunk(_DONE)
         await seen.chunk(b"")
 
     async with ScriptedEngine(script) as engine:
@@ -122,7 +123,7 @@ async def test_a_swapped_secret_is_shown_to_new_connections_and_cuts_no_stream(
             own.look()
             after = [await _serial(router.port, client, name) for name in (None, POD_NAME)]
             renewed.set()
-            assert [await raw.chunk(), await raw.chunk()] == [b"data: 2\n\n", b""]
+            assert [await raw.chunk(), await raw.chunk()] == [_DONE, b""]
 
     assert after[0] == after[1] != before
 
