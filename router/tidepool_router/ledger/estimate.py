@@ -10,7 +10,8 @@ from tidepool_router.ledger.lengths import OutputLengths
 # English prose in the tokenizers of current models: about 4 bytes a token (llm-d assumes the same).
 _FIRST_BYTES_PER_TOKEN: Final = 4.0
 # A pool's own ratio, whatever the language or tokenizer, lies between these; one odd request must not leave them.
-_BYTES_PER_TOKEN_RANGE: Final = (0.25, 32.0)
+_LEAST_BYTES_PER_TOKEN: Final = 0.25
+_MOST_BYTES_PER_TOKEN: Final = 32.0
 # Each answer weighs 2 %: a new kind of load is learned within some hundred requests.
 _LEARNING_RATE: Final = 0.02
 _FIRST_OUTPUT_TOKENS: Final = 256.0
@@ -65,7 +66,7 @@ class TokenEstimator:
 
     def learn(self, facts: RequestFacts, prompt_tokens: int, output_tokens: int) -> None:
         """Take in what an engine counted for a request that ended well; counts of zero teach nothing."""
-        low, high = _BYTES_PER_TOKEN_RANGE
+        low, high = _LEAST_BYTES_PER_TOKEN, _MOST_BYTES_PER_TOKEN
         if prompt_tokens > 0 and facts.prompt_bytes > 0:
             seen_bytes = min(high * prompt_tokens, max(low * prompt_tokens, float(facts.prompt_bytes)))
             keep = 1.0 - _LEARNING_RATE

@@ -9,7 +9,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from tidepool_router.errors import Refusal, Refused, SettingsError
 from tidepool_router.facts import Api
@@ -314,7 +314,7 @@ class Server:
         loop = asyncio.get_running_loop()
         protocol: Callable[[], ServerConnection] = lambda: ServerConnection(self)  # noqa: E731
         try:
-            self._listener = await loop.create_server(
+            listener: Any = await loop.create_server(
                 protocol,
                 host,
                 port,
@@ -324,11 +324,11 @@ class Server:
             )
         except OSError as error:
             raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
-        for listening in self._listener.sockets:
+        self._listener = listener
+        for listening in listener.sockets:
             notice_death(listening, slow_reader=True)  # its connections inherit it
         self._sweep()
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        return int(listener.sockets[0].getsockname()[1])
 
     def admit(self, connection: ServerConnection) -> None:
         """Count a connection in, or close it when there are too many."""

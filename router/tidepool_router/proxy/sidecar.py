@@ -208,7 +208,7 @@ class Asking(Exchange):
 
     __slots__ = ("_card", "_shows_models", "_sidecar")
 
-    first_byte_seconds = 10.0  # no prefill and no queue stands before the answer
+    first_byte_seconds: float | None = 10.0  # no prefill and no queue stands before the answer
 
     def __init__(
         self,
