@@ -164,13 +164,12 @@ class Exchange(ABC):
         target = request.target
         if target[:1] != b"/":  # as a client writes to a proxy
             target = b"/" + target.split(b"/", 3)[-1]
-        lines = b"".join(request.lines)
-        if b"x-request-id" not in request.special:
-            lines = b"%bx-request-id: %b\r\n" % (lines, self._request_id)
         method = request.method
+        parts = [method, b" ", target, b" HTTP/1.1\r\n", request.joined, b"x-request-id: ", self._request_id]
         if body or method == b"POST":
-            lines = b"%bcontent-length: %d\r\n" % (lines, len(body))
-        head = b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, target, lines, self.mark)
+            parts += (b"\r\ncontent-length: ", str(len(body)).encode())
+        parts += (b"\r\n", self.mark, b"\r\n")
+        head = b"".join(parts)
         upstream.send(self, head, body, no_answer_body=method == b"HEAD")
         self._keep_for_replay()
         self._deadline = monotonic() + (self.first_byte_seconds or self._limits.first_byte_seconds)

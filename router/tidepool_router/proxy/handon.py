@@ -20,7 +20,9 @@ from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.peers import Peer, Peers, best_peer
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
-from tidepool_router.wire.messages import HANDED_ON_MARK, POD, AnswerReader, Request
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.headers import HANDED_ON_MARK, POD
+from tidepool_router.wire.messages import Request
 from tidepool_router.wire.usage import Usage
 
 _log: Final = logging.getLogger("tidepool.router")

@@ -1,89 +1,70 @@
-"""HTTP/1.x messages: bytes in, whole requests and parts of answers out (sans-I/O, on httptools).
+"""HTTP/1.x requests: bytes in, whole requests out (sans-I/O, on httptools).
 
-Both readers split each head into two: `lines`, the header lines that are passed on, flat as
-[name, b": ", value, CRLF, ...] so that one join writes them; and `special`, the values that the router itself
-acts on. Hop-by-hop headers are only in `special`: nothing of one connection's framing reaches the other.
+Both readers, this one and that of answers, split each head into two: `lines`, the header lines that are passed on,
+flat as [name, b": ", value, CRLF, ...] so that one join writes them; and `special`, the values that the router
+itself acts on. Hop-by-hop headers are only in `special`: nothing of one connection's framing reaches the other.
 Names are lower case from here on, values are the bytes that came.
 """
 
 from collections import deque
-from typing import Final
 
 import httptools
 
-from tidepool_api import contract
 from tidepool_router.errors import Refusal, Refused
-from tidepool_router.wire.paths import Route, find
-
-CRLF: Final = b"\r\n"
-_COLON: Final = b": "
-GATEWAY_MARK: Final = contract.HEADER_GATEWAY.encode()
-HANDED_ON_MARK: Final = contract.HEADER_HANDED_ON.encode()
-REQUEST_ID: Final = contract.HEADER_REQUEST_ID.encode()
-PRIORITY: Final = contract.HEADER_PRIORITY.encode()
-SESSION: Final = contract.HEADER_SESSION.encode()
-TENANT: Final = contract.HEADER_TENANT.encode()
-DEADLINE: Final = contract.HEADER_DEADLINE.encode()
-LOAD: Final = contract.HEADER_LOAD.encode()
-POD: Final = contract.HEADER_POD.encode()
-AUTHORIZATION: Final = b"authorization"
-API_KEY: Final = b"x-api-key"
-
-# RFC 9110 7.6.1, and what proxies in the wild take for it. True: the router reads it but passes it on.
-_HOP_BY_HOP: Final = dict.fromkeys(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"http2-settings",
-    ),
-    False,
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.headers import (
+    API_KEY,
+    AUTHORIZATION,
+    COLON,
+    CRLF,
+    DEADLINE,
+    GATEWAY_MARK,
+    HANDED_ON_MARK,
+    LEARN_EVERY,
+    LOAD,
+    NEVER_REPEATED,
+    POD,
+    PRIORITY,
+    REQUEST_ID,
+    REQUEST_SPECIAL,
+    REQUEST_VARIES,
+    SESSION,
+    TENANT,
+    without_named,
 )
-_REQUEST_SPECIAL: Final = _HOP_BY_HOP | {
-    b"content-length": False,
-    b"expect": False,
-    GATEWAY_MARK: False,
-    HANDED_ON_MARK: False,
-    LOAD: False,
-    b"content-type": True,
-    b"content-encoding": True,
-    REQUEST_ID: True,
-    PRIORITY: True,
-    SESSION: True,
-    TENANT: True,
-    DEADLINE: True,
-    AUTHORIZATION: True,
-    API_KEY: True,
-}
-_ANSWER_SPECIAL: Final = _HOP_BY_HOP | {
-    b"content-length": False,
-    LOAD: False,
-    POD: True,
-    b"content-type": True,
-    b"content-encoding": True,
-    REQUEST_ID: False,  # the router sets it, so that a client sees one id and not two
-}
-# Options of Connection that name no header.
-_USUAL_CONNECTIONS: Final = frozenset((b"keep-alive", b"Keep-Alive", b"close", b"Close"))
-_CONNECTION_OPTIONS: Final = frozenset((b"close", b"keep-alive", b"upgrade"))
+from tidepool_router.wire.paths import Route, find
+from tidepool_router.wire.repeats import Repeat, head_of, repeat_of
+
+__all__ = [
+    "API_KEY",
+    "AUTHORIZATION",
+    "CRLF",
+    "DEADLINE",
+    "GATEWAY_MARK",
+    "HANDED_ON_MARK",
+    "LOAD",
+    "POD",
+    "PRIORITY",
+    "REQUEST_ID",
+    "SESSION",
+    "TENANT",
+    "AnswerReader",
+    "Request",
+    "RequestReader",
+]
 
 
 class Request:
     """One whole request; `body` is without any transfer coding."""
 
-    __slots__ = ("body", "http10", "keep_alive", "lines", "method", "special", "target")
+    __slots__ = ("_joined", "body", "http10", "keep_alive", "lines", "method", "special", "target")
 
-    def __init__(self, method: bytes, target: bytes) -> None:
+    def __init__(self, method: bytes, target: bytes, lines: list[bytes], special: dict[bytes, bytes]) -> None:
         self.method = method
         self.target = target
-        self.lines: list[bytes] = []
-        self.special: dict[bytes, bytes] = {}
+        self.lines = lines
+        self.special = special
+        self._joined: bytes | None = None
         self.body = b""
         self.http10 = False
         self.keep_alive = True
@@ -92,6 +73,24 @@ class Request:
     def route(self) -> Route | None:
         """What the path is to the router; None: unknown."""
         return find(self.target)
+
+    @property
+    def joined(self) -> bytes:
+        """`lines` as they go on the wire."""
+        joined = self._joined
+        if joined is None:
+            joined = self._joined = b"".join(self.lines)
+        return joined
+
+    def again(self, names: list[bytes], values: list[bytes], body: bytes) -> "Request":
+        """The next request with this one's head, but for these values."""
+        special = self.special.copy()
+        for place in range(len(names)):
+            special[names[place]] = values[place]
+        request = Request(self.method, self.target, self.lines, special)
+        request._joined = self.joined
+        request.body = body
+        return request
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Name and value of the headers that are passed on."""
@@ -111,10 +110,13 @@ class RequestReader:
     __slots__ = (
         "_body_limit",
         "_head_limit",
+        "_known",
         "_lines",
+        "_parsed",
         "_parser",
         "_parts",
         "_quiet",
+        "_repeat",
         "_request",
         "_size",
         "_special",
@@ -143,9 +145,62 @@ class RequestReader:
         self._size = 0
         self._upgrading = False
         self._parser = httptools.HttpRequestParser(self)
+        self._repeat: Repeat | None = None
+        self._known: Request | None = None  # of whose head `_repeat` is the shape
+        self._parsed = 0
 
     def feed(self, data: bytes) -> None:
         """Raises Refused when the bytes are no request that can be served; the connection is then of no use."""
+        between = self._request is None and not self.reading_head and not self._quiet
+        if not between:
+            self._parse(data)
+            return
+        repeat, known = self._repeat, self._known
+        if repeat is not None and known is not None:
+            data = self._feed_known(data, repeat, known)
+            if not data:
+                return
+        before = len(self.ready)
+        self._parse(data)
+        if len(self.ready) == before + 1:
+            self._learn(data, self.ready[-1])
+
+    def _feed_known(self, data: bytes, repeat: Repeat, known: Request) -> bytes:
+        """Take whole requests of the known shape off the front; returns the rest, for the parser."""
+        while data:
+            values = repeat.match(data)
+            if values is None:
+                break
+            size = int(values[repeat.length_at])
+            start = repeat.end
+            if size > self._body_limit or start > self._head_limit or len(data) < start + size:
+                break
+            self.ready.append(known.again(repeat.names, values, data[start : start + size]))
+            data = data[start + size :]
+        return data
+
+    def _learn(self, data: bytes, request: Request) -> None:
+        """Keep the shape of a head that the parser has accepted: of the second one, as more may come."""
+        self._parsed += 1
+        repeat = self._repeat
+        worked = repeat is not None and repeat.hits > 1
+        if self._parsed % LEARN_EVERY != 2 and not worked:
+            return
+        head = head_of(data)
+        special = request.special
+        whole = len(data) == len(head) + len(request.body)
+        if (
+            not head
+            or not whole
+            or request.http10
+            or not request.keep_alive
+            or not NEVER_REPEATED.isdisjoint(special)
+        ):
+            return
+        self._repeat = repeat_of(head, REQUEST_VARIES)
+        self._known = request if self._repeat is not None else None
+
+    def _parse(self, data: bytes) -> None:
         self._quiet += len(data)
         try:
             self._parser.feed_data(data)
@@ -172,14 +227,14 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: one header line, of the head or of a trailer."""
         lower = name.lower()
-        passed_on = _REQUEST_SPECIAL.get(lower)
+        passed_on = REQUEST_SPECIAL.get(lower)
         if passed_on is None:
-            self._lines += (lower, _COLON, value, CRLF)
+            self._lines += (lower, COLON, value, CRLF)
             return
         special = self._special
         special[lower] = special[lower] + b", " + value if lower in special else value
         if passed_on:
-            self._lines += (lower, _COLON, value, CRLF)
+            self._lines += (lower, COLON, value, CRLF)
 
     def on_headers_complete(self) -> None:
         """httptools: the head is whole."""
@@ -188,8 +243,7 @@ class RequestReader:
         if self._quiet > self._head_limit:
             self._check_head()
         self._upgrading = parser.should_upgrade()
-        request = Request(parser.get_method(), self._target)
-        request.lines, request.special = self._lines, self._special
+        request = Request(parser.get_method(), self._target, self._lines, self._special)
         # A trailer's headers go here and are forgotten.
         self._lines, self._special = [], {}
         self._request = request
@@ -250,135 +304,14 @@ class RequestReader:
         request, self._request = self._request, None
         if request is None or request.method == b"CONNECT":
             raise Refused(Refusal(405, "invalid_request_error", "method_not_allowed", "CONNECT is not served"))
-        framing = (b"content-length", b"transfer-encoding", b"expect", GATEWAY_MARK, HANDED_ON_MARK)
+        framing = (b"content-length", b"transfer-encoding", b"expect", GATEWAY_MARK, HANDED_ON_MARK, REQUEST_ID)
         lines = [b"%b %b HTTP/1.1\r\n" % (request.method, request.target), *request.lines]
         for name in framing:
             if name in request.special:
-                lines += (name, _COLON, request.special[name], CRLF)
+                lines += (name, COLON, request.special[name], CRLF)
         self._upgrading = False
         self._parser = httptools.HttpRequestParser(self)
         self.feed(b"".join(lines) + CRLF + rest)
-
-
-def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
-    """The lines without those that the Connection header names as hop-by-hop."""
-    if connection in _USUAL_CONNECTIONS:
-        return lines
-    named = {option.strip().lower() for option in connection.split(b",")} - _CONNECTION_OPTIONS
-    if not named:
-        return lines
-    kept: list[bytes] = []
-    for at in range(0, len(lines), 4):
-        if lines[at] not in named:
-            kept += lines[at : at + 4]
-    return kept
-
-
-class AnswerReader:
-    """Reads the answers of one upstream connection, one request at a time.
-
-    `head_ready`: status, `lines` and `special` hold. `parts` collects body pieces until the caller takes them.
-    `complete`: the answer has ended and the connection may be used again when `reusable`.
-    """
-
-    __slots__ = (
-        "_head_limit",
-        "_informational",
-        "_parser",
-        "_quiet",
-        "complete",
-        "head_ready",
-        "lines",
-        "no_body",
-        "parts",
-        "reusable",
-        "special",
-        "status",
-    )
-
-    def __init__(self, head_limit: int) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._head_limit = head_limit
-        self._quiet = 0
-        self._informational = False
-        self.no_body = False
-        self.reset(no_body=False)
-
-    def reset(self, *, no_body: bool) -> None:
-        """Expect the answer to a new request; `no_body` for HEAD, whose answers announce what they do not send."""
-        self.status = 0
-        self.lines: list[bytes] = []
-        self.special: dict[bytes, bytes] = {}
-        self.parts: list[bytes] = []
-        self.head_ready = False
-        self.complete = False
-        self.reusable = True
-        self.no_body = no_body
-
-    @property
-    def began(self) -> bool:
-        """Whether a byte of the answer has come."""
-        return self._quiet > 0 or self.head_ready
-
-    @property
-    def ends_with_connection(self) -> bool:
-        """Whether the body has no length of its own and lasts until the connection closes."""
-        special = self.special
-        return self.head_ready and b"content-length" not in special and b"transfer-encoding" not in special
-
-    def feed(self, data: bytes) -> None:
-        """Raises ValueError when the bytes are no answer."""
-        self._quiet += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not (self.no_body and self.complete):
-                raise ValueError(f"not an HTTP answer: {error}") from error
-        if self._quiet > self._head_limit:
-            raise ValueError(f"a head of more than {self._head_limit} bytes")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """httptools: one header line."""
-        lower = name.lower()
-        passed_on = _ANSWER_SPECIAL.get(lower)
-        if passed_on is None:
-            self.lines += (lower, _COLON, value, CRLF)
-            return
-        self.special[lower] = value
-        if passed_on:
-            self.lines += (lower, _COLON, value, CRLF)
-
-    def on_headers_complete(self) -> None:
-        """httptools: the head is whole."""
-        status = self._parser.get_status_code()
-        self._informational = 100 <= status < 200
-        if self._informational:
-            self.lines, self.special = [], {}
-            if status == 101:
-                raise ValueError("an upgrade that nobody asked for")
-            return
-        self._quiet = 0
-        self.status = status
-        self.head_ready = True
-        connection = self.special.get(b"connection")
-        if connection is not None:
-            self.lines = without_named(self.lines, connection)
-        if self.no_body:
-            self.complete = True
-            self.reusable = False
-
-    def on_body(self, part: bytes) -> None:
-        """httptools: a piece of the body."""
-        self._quiet = 0
-        self.parts.append(part)
-
-    def on_message_complete(self) -> None:
-        """httptools: the answer is whole."""
-        if self._informational or self.complete:
-            return
-        self._quiet = 0
-        self.complete = True
-        self.reusable = self._parser.should_keep_alive()
 
 
 def _malformed(error: Exception) -> Refused:

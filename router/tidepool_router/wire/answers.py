@@ -1,0 +1,192 @@
+"""HTTP/1.x answers: bytes in, heads and parts of bodies out (sans-I/O, on httptools); see messages.py."""
+
+import httptools
+
+from tidepool_router.wire.headers import (
+    ANSWER_SPECIAL,
+    ANSWER_VARIES,
+    COLON,
+    CRLF,
+    LEARN_EVERY,
+    NEVER_REPEATED,
+    WITHOUT_LENGTH,
+    without_named,
+)
+from tidepool_router.wire.repeats import Repeat, head_of, repeat_of
+
+
+class AnswerReader:
+    """Reads the answers of one upstream connection, one request at a time.
+
+    `head_ready`: status, `lines` and `special` hold. `parts` collects body pieces until the caller takes them.
+    `complete`: the answer has ended and the connection may be used again when `reusable`.
+    """
+
+    __slots__ = (
+        "_date_at",
+        "_head_limit",
+        "_informational",
+        "_known_lines",
+        "_known_special",
+        "_known_status",
+        "_parsed",
+        "_parser",
+        "_quiet",
+        "_repeat",
+        "complete",
+        "head_ready",
+        "lines",
+        "no_body",
+        "parts",
+        "reusable",
+        "special",
+        "status",
+    )
+
+    def __init__(self, head_limit: int) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_limit = head_limit
+        self._quiet = 0
+        self._informational = False
+        self._repeat: Repeat | None = None
+        self._known_lines: list[bytes] = []
+        self._date_at = -1
+        self._known_special: dict[bytes, bytes] = {}
+        self._known_status = 0
+        self._parsed = 0
+        self.no_body = False
+        self.reset(no_body=False)
+
+    def reset(self, *, no_body: bool) -> None:
+        """Expect the answer to a new request; `no_body` for HEAD, whose answers announce what they do not send."""
+        self.status = 0
+        self.lines: list[bytes] = []
+        self.special: dict[bytes, bytes] = {}
+        self.parts: list[bytes] = []
+        self.head_ready = False
+        self.complete = False
+        self.reusable = True
+        self.no_body = no_body
+
+    @property
+    def began(self) -> bool:
+        """Whether a byte of the answer has come."""
+        return self._quiet > 0 or self.head_ready
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the body has no length of its own and lasts until the connection closes."""
+        special = self.special
+        return self.head_ready and b"content-length" not in special and b"transfer-encoding" not in special
+
+    def feed(self, data: bytes) -> None:
+        """Raises ValueError when the bytes are no answer."""
+        if self.head_ready or self._quiet:
+            self._parse(data)
+            return
+        repeat = self._repeat
+        if repeat is not None and not self.no_body and self._feed_known(data, repeat):
+            return
+        self._parse(data)
+        if self.complete and not self.no_body:
+            self._learn(data)
+
+    def _feed_known(self, data: bytes, repeat: Repeat) -> bool:
+        """Whether the bytes are one whole answer of the known shape."""
+        values = repeat.match(data)
+        if values is None:
+            return False
+        start = repeat.end
+        if start > self._head_limit or len(data) != start + int(values[repeat.length_at]):
+            return False
+        self.status = self._known_status
+        lines = self._known_lines
+        special = self._known_special.copy()
+        names = repeat.names
+        for place in range(len(names)):
+            name = names[place]
+            if name != b"date":
+                special[name] = values[place]
+            elif self._date_at >= 0:
+                lines = lines.copy()
+                lines[self._date_at] = values[place]
+        self.lines = lines
+        self.special = special
+        if len(data) > start:
+            self.parts.append(data[start:])
+        self.head_ready = self.complete = self.reusable = True
+        return True
+
+    def _learn(self, data: bytes) -> None:
+        """As RequestReader does: the shape of a whole answer whose length is told by content-length."""
+        self._parsed += 1
+        repeat = self._repeat
+        worked = repeat is not None and repeat.hits > 1
+        if self._parsed % LEARN_EVERY != 2 and not worked:
+            return
+        head = head_of(data)
+        special = self.special
+        whole = len(data) == len(head) + sum(map(len, self.parts))
+        if not head or not whole or not self.reusable or not NEVER_REPEATED.isdisjoint(special):
+            return
+        if self.status in WITHOUT_LENGTH:
+            return
+        self._repeat = repeat_of(head, ANSWER_VARIES)
+        self._known_status = self.status
+        self._known_lines = self.lines
+        names = self.lines[::4]
+        self._date_at = 4 * names.index(b"date") + 2 if b"date" in names else -1
+        self._known_special = special
+
+    def _parse(self, data: bytes) -> None:
+        self._quiet += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not (self.no_body and self.complete):
+                raise ValueError(f"not an HTTP answer: {error}") from error
+        if self._quiet > self._head_limit:
+            raise ValueError(f"a head of more than {self._head_limit} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: one header line."""
+        lower = name.lower()
+        passed_on = ANSWER_SPECIAL.get(lower)
+        if passed_on is None:
+            self.lines += (lower, COLON, value, CRLF)
+            return
+        self.special[lower] = value
+        if passed_on:
+            self.lines += (lower, COLON, value, CRLF)
+
+    def on_headers_complete(self) -> None:
+        """httptools: the head is whole."""
+        status = self._parser.get_status_code()
+        self._informational = 100 <= status < 200
+        if self._informational:
+            self.lines, self.special = [], {}
+            if status == 101:
+                raise ValueError("an upgrade that nobody asked for")
+            return
+        self._quiet = 0
+        self.status = status
+        self.head_ready = True
+        connection = self.special.get(b"connection")
+        if connection is not None:
+            self.lines = without_named(self.lines, connection)
+        if self.no_body:
+            self.complete = True
+            self.reusable = False
+
+    def on_body(self, part: bytes) -> None:
+        """httptools: a piece of the body."""
+        self._quiet = 0
+        self.parts.append(part)
+
+    def on_message_complete(self) -> None:
+        """httptools: the answer is whole."""
+        if self._informational or self.complete:
+            return
+        self._quiet = 0
+        self.complete = True
+        self.reusable = self._parser.should_keep_alive()

@@ -1,0 +1,153 @@
+"""Heads that repeat: whatever a connection learned, each message reads as a new connection would read it."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidepool_router.errors import Refused
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.messages import Request, RequestReader
+from tidepool_router.wire.repeats import repeat_of
+
+_HEAD = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-Request-Id: %b\r\n"
+    b"Content-Length: %d\r\nX-Tidepool-Session: %b\r\n\r\n"
+)
+_ANSWER = b"HTTP/1.1 200 OK\r\nDate: %b\r\nserver: uvicorn\r\nx-tidepool-load: %b\r\ncontent-length: %d\r\n\r\n"
+_VARIES = frozenset((b"content-length", b"x-request-id"))
+
+
+def _shape(request: Request) -> tuple[object, ...]:
+    special = {name: value for name, value in request.special.items() if name != b"content-length"}
+    return request.method, request.target, request.body, request.joined, special, request.keep_alive
+
+
+def _alone(wire: bytes) -> Request:
+    reader = RequestReader(4096, 100_000)
+    reader.feed(wire)
+    (request,) = reader.ready
+    return request
+
+
+_values = st.sampled_from((b"a", b"req-1", b"0123456789abcdef", b"x" * 300, b"with space", b"\xff", b"a\tb"))
+_one = st.tuples(_values, st.sampled_from((b"s1", b"s2")), st.binary(max_size=60))
+
+
+def _wire(one: tuple[bytes, bytes, bytes]) -> bytes:
+    name, session, body = one
+    return _HEAD % (name, len(body), session) + body
+
+
+@given(st.lists(_one, min_size=1, max_size=12), st.data())
+def test_requests_on_one_connection_read_as_on_new_ones(
+    ones: list[tuple[bytes, bytes, bytes]], data: st.DataObject
+) -> None:
+    wires = [_wire(one) for one in ones]
+    whole = b"".join(wires)
+    cuts = data.draw(st.lists(st.integers(0, len(whole)), max_size=6), label="cuts")
+    ends = [sum(map(len, wires[: number + 1])) for number in range(len(wires))]
+    edges = sorted({0, len(whole), *cuts, *(ends if data.draw(st.booleans(), label="one by one") else ())})
+    reader = RequestReader(4096, 100_000)
+    for start, end in itertools.pairwise(edges):
+        reader.feed(whole[start:end])
+    assert [_shape(request) for request in reader.ready] == [_shape(_alone(wire)) for wire in wires]
+
+
+def _warm() -> RequestReader:
+    reader = RequestReader(4096, 1000)
+    for _ in range(4):
+        reader.feed(_wire((b"id", b"s1", b"hello")))
+    reader.ready.clear()
+    return reader
+
+
+_LIKE = _wire((b"id", b"s1", b"hello"))
+
+
+@pytest.mark.parametrize(
+    ("wire", "why"),
+    [
+        (_LIKE.replace(b"th: 5", b"th: -5"), "a negative length"),
+        (_LIKE.replace(b"th: 5", b"th: 5, 5"), "two lengths in one"),
+        (_LIKE.replace(b"th: 5", b"th: 0x5"), "a length in hexadecimal"),
+        (_LIKE.replace(b"th: 5", b"th: 99999999999999999999"), "a length that no integer holds"),
+        (_LIKE.replace(b"th: 5", b"th: 5000"), "a body above the limit"),
+        (_LIKE.replace(b"Id: id", b"Id: i\nEvil: 1"), "a header smuggled into a value by a bare LF"),
+        (_LIKE.replace(b"Id: id", b"Id: i\x00d"), "a NUL in a value"),
+        (_LIKE.replace(b"\r\nContent", b"\r\nTransfer-Encoding: chunked\r\nContent"), "two framings"),
+    ],
+)
+def test_what_a_new_connection_refuses_a_warm_one_refuses_too(wire: bytes, why: str) -> None:
+    del why  # the reason stands beside the case
+    with pytest.raises(Refused):
+        _alone(wire) if b"5000" not in wire else RequestReader(4096, 1000).feed(wire)
+    with pytest.raises(Refused):
+        _warm().feed(wire)
+
+
+def test_a_close_is_seen_although_the_head_was_known() -> None:
+    reader = _warm()
+    reader.feed(_LIKE.replace(b"Host: a", b"Host: a\r\nConnection: close"))
+    assert not reader.ready[-1].keep_alive
+
+
+def test_a_body_in_pieces_waits_for_its_rest() -> None:
+    reader = _warm()
+    reader.feed(_LIKE[:-2])
+    assert not reader.ready
+    assert reader.reading_body
+    reader.feed(_LIKE[-2:])
+    assert reader.ready[0].body == b"hello"
+
+
+@pytest.mark.parametrize("reading", ["date", "load", "length"])
+def test_answers_on_one_connection_read_as_on_new_ones(reading: str) -> None:
+    reader = AnswerReader(4096)
+    for number in range(20):
+        date = b"Mon, 30 Nov 2026 02:00:%02d GMT" % (number if reading == "date" else 0)
+        load = b"boot;%d;0" % (number if reading == "load" else 0)
+        body = b"x" * (number if reading == "length" else 7)
+        wire = _ANSWER % (date, load, len(body)) + body
+        fresh = AnswerReader(4096)
+        fresh.feed(wire)
+        reader.reset(no_body=False)
+        reader.feed(wire)
+        assert (reader.status, b"".join(reader.lines), reader.special) == (
+            fresh.status,
+            b"".join(fresh.lines),
+            fresh.special,
+        )
+        assert b"".join(reader.parts) == body
+        assert reader.complete
+        assert reader.reusable
+
+
+def test_an_answer_of_another_shape_is_parsed() -> None:
+    reader = AnswerReader(4096)
+    for _ in range(4):
+        reader.reset(no_body=False)
+        reader.feed(_ANSWER % (b"now", b"b;1", 5) + b"hello")
+    reader.reset(no_body=False)
+    reader.feed(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno")
+    assert (reader.status, reader.parts, reader.reusable) == (503, [b"no"], False)
+
+
+def test_the_answer_to_head_is_not_taken_for_a_known_one() -> None:
+    reader = AnswerReader(4096)
+    for _ in range(4):
+        reader.reset(no_body=False)
+        reader.feed(_ANSWER % (b"now", b"b;1", 5) + b"hello")
+    reader.reset(no_body=True)
+    reader.feed(_ANSWER % (b"now", b"b;1", 5))
+    assert reader.complete
+    assert reader.parts == []
+
+
+def test_only_what_varies_may_differ() -> None:
+    repeat = repeat_of(_HEAD % (b"id", 5, b"s1"), _VARIES)
+    assert repeat is not None
+    assert repeat.match(_HEAD % (b"other", 7, b"s1") + b"hello w") == [b"other", b"7"]
+    assert repeat.match(_HEAD % (b"other", 7, b"s2") + b"hello w") is None
+    assert repeat_of(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", _VARIES) is None  # nothing says where its body ends
