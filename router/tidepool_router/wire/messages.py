@@ -59,11 +59,17 @@ class Request:
 
     __slots__ = ("_joined", "body", "http10", "keep_alive", "lines", "method", "special", "target")
 
-    def __init__(self, method: bytes, target: bytes, lines: list[bytes], special: dict[bytes, bytes]) -> None:
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        lines: list[bytes] | None = None,
+        special: dict[bytes, bytes] | None = None,
+    ) -> None:
         self.method = method
         self.target = target
-        self.lines = lines
-        self.special = special
+        self.lines = [] if lines is None else lines
+        self.special = {} if special is None else special
         self._joined: bytes | None = None
         self.body = b""
         self.http10 = False
