@@ -22,11 +22,6 @@ NOT_EMPTY: Final = Use("size({value}) > 0", lambda value: isinstance(value, Sequ
 ABOVE_ONE: Final = Use("{value} > 1", lambda value: isinstance(value, int) and value > 1)
 
 
-def equal(word: str) -> Use:
-    """The field has this value."""
-    return Use(f"{{value}} == '{word}'", lambda value: bool(value == word))
-
-
 def begins_with(*starts: str) -> Use:
     """The field's text begins with one of these."""
     cel = " || ".join(f"{{value}}.startsWith('{start}')" for start in starts)
@@ -100,12 +95,5 @@ MODELPOOL_NOT_YET: Final = (
     ),
     NotYet("scaling.schedules", NOT_EMPTY, "leave it out", "bounds that change by the clock"),
     NotYet("disaggregation", ANY, "leave it out", "prefill and decode apart"),
-    NotYet(
-        "routing.policy",
-        equal("PrefixHash"),
-        "use Predicted, LeastLoad or RoundRobin",
-        "requests with one prefix to one pod",
-        what="PrefixHash is",
-    ),
     NotYet("cache", ANY, "leave it out; a podTemplate may mount a claim", "model files kept between pods"),
 )

@@ -220,7 +220,6 @@ NOT_YET: dict[str, tuple[Json, Json]] = {
         {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 2}]},
     ),
     "disaggregation": ({"spec.replicas": 3}, {"spec.disaggregation": {}}),
-    "routing.policy": ({"spec.routing.policy": "RoundRobin"}, {"spec.routing.policy": "PrefixHash"}),
     "cache": ({"spec.replicas": 3}, {"spec.cache": {"persistentVolumeClaim": "models"}}),
 }
 

@@ -18,6 +18,7 @@ _STEP_SECONDS_A_REQUEST: Final = 0.0001
 # The past weighs half after about 140 answers of the pool, and a factor after 14 of the pod once it has that many.
 _KEEP: Final = 0.995
 _FACTOR_RATE: Final = 0.05
+_MEAN_RATE: Final = 0.02
 # A pod's factor needs this many answers to be believed by half.
 _FACTOR_DOUBT: Final = 8.0
 _FACTOR_RANGE: Final = (0.1, 10.0)
@@ -80,6 +81,8 @@ class PoolSpeed:
             ),
             _PRIOR_WEIGHT / 2,
         )
+        # Logarithms of the pods' mean factors, which the lines are to take over.
+        self.prefill_skew = self.step_skew = 0.0
         self.step = Line(
             ((1.0, _STEP_SECONDS), (64.0, _STEP_SECONDS + 63.0 * _STEP_SECONDS_A_REQUEST)), _PRIOR_WEIGHT / 2
         )
@@ -129,9 +132,10 @@ class PodSpeed:
         self._prefill_skew += max(_FACTOR_RATE, 1.0 / self._prefill_seen) * (
             _logarithm(ratio) - self._prefill_skew
         )
-        factor = _factor(self._prefill_skew, self._prefill_seen)
-        expected = factor * line.at(worked_tokens)
-        line.learn(worked_tokens, min(seconds, _WINSOR * expected) / factor)
+        pool = self._pool
+        pool.prefill_skew += _MEAN_RATE * (self._prefill_skew - pool.prefill_skew)
+        expected = _factor(self._prefill_skew, self._prefill_seen) * line.at(worked_tokens)
+        line.learn(worked_tokens, min(seconds, _WINSOR * expected) * exp(pool.prefill_skew - self._prefill_skew))
         self.refresh()
 
     def stepped(self, requests: float, seconds: float) -> None:
@@ -140,8 +144,10 @@ class PodSpeed:
         ratio = seconds / max(1e-6, line.at(requests))
         self._step_seen += 1.0
         self._step_skew += max(_FACTOR_RATE, 1.0 / self._step_seen) * (_logarithm(ratio) - self._step_skew)
-        factor = _factor(self._step_skew, self._step_seen)
-        line.learn(requests, min(seconds, _WINSOR * factor * line.at(requests)) / factor)
+        pool = self._pool
+        pool.step_skew += _MEAN_RATE * (self._step_skew - pool.step_skew)
+        expected = _factor(self._step_skew, self._step_seen) * line.at(requests)
+        line.learn(requests, min(seconds, _WINSOR * expected) * exp(pool.step_skew - self._step_skew))
         self.refresh()
 
     def answered(self, worked_tokens: int, requests: float, output_tokens: int, seconds: float) -> None:

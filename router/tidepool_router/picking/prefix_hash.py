@@ -18,7 +18,7 @@ REASON: Final = "prefix-hash"
 REASON_SPILLED: Final = "prefix-hash-spilled"
 REASON_NO_PREFIX: Final = "least-requests"
 
-# No pod has more than this many times the mean of requests.
+# A pod with more than this many times the mean of requests, this one counted, takes no more.
 _BOUND: Final = 1.25
 _PLACES: Final = 256
 # The key is the hash at the fourth border, 1 kB in: behind a short system prompt, before most conversations part,
@@ -56,9 +56,9 @@ class PrefixHash:
         owners, count = self._owners, len(self._owners)
         for step in range(count):
             owner = owners[(start + step) % count]
-            if candidates[owner].load_requests + 1 <= room:
+            if candidates[owner].load_requests <= room:
                 return Pick(owner, REASON if owner == owners[start % count] else REASON_SPILLED)
-        return Pick(self._least(candidates), REASON_SPILLED)  # the mean is below one: every pod has its one
+        return Pick(self._least(candidates), REASON_SPILLED)  # never: some pod is not above the mean
 
     def _arrange(self, candidates: Sequence[Candidate]) -> None:
         """The ring for these pods; made anew only when they are others."""

@@ -1,12 +1,12 @@
 """Policies: which of several pods takes a request."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pools.candidates import FakePod
 from tidepool_api.routing import Policy
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.ledger import Estimate
@@ -16,31 +16,11 @@ FACTS = RequestFacts(api=Api.CHAT, path="/v1/chat/completions", model="m")
 REQUEST = Estimate(100, 100)
 
 
-@dataclass
-class Speed:
-    prompt_token_seconds: float = 0.0001
-    step_seconds: float = 0.01
-    step_seconds_a_request: float = 0.0001
-
-
-@dataclass
-class Pod:
-    key: str
-    load_tokens: int = 0
-    load_requests: int = 0
-    live_requests: int = 0
-    slot: int = 0
-    queued_tokens: int = 0
-    kv_tokens: int = 0
-    expected_tokens: int = 0
-    kv_capacity_tokens: int = 0
-    adapters: frozenset[str] = frozenset()
-    adapter_slots: int = 0
-    speed: Speed = field(default_factory=Speed)
-
-
-def pods(*loads: tuple[int, int]) -> list[Pod]:
-    return [Pod(str(index), tokens, requests) for index, (tokens, requests) in enumerate(loads)]
+def pods(*loads: tuple[int, int]) -> list[FakePod]:
+    return [
+        FakePod(key=str(index), load_tokens=tokens, load_requests=requests)
+        for index, (tokens, requests) in enumerate(loads)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,16 @@
 """Predicted: the pod where a request does the least harm, in the seconds of everybody there."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pytest
 
+from pools.candidates import FakePod as Pod
+from pools.candidates import FakeSpeed as Speed
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.ledger import Estimate
 from tidepool_router.picking import Predicted
 
 TOKENS, BYTES = 1000, 4000
-
-
-@dataclass
-class Speed:
-    prompt_token_seconds: float = 0.0001  # 10,000 prompt tokens a second
-    step_seconds: float = 0.01
-    step_seconds_a_request: float = 0.0001
-
-
-@dataclass
-class Pod:
-    slot: int = 0
-    key: str = ""
-    load_tokens: int = 0
-    load_requests: int = 0
-    live_requests: int = 0
-    queued_tokens: int = 0
-    kv_tokens: int = 0
-    expected_tokens: int = 0
-    kv_capacity_tokens: int = 100_000
-    adapters: frozenset[str] = frozenset()
-    adapter_slots: int = 2
-    speed: Speed = field(default_factory=Speed)
 
 
 def facts(adapter: str | None = None) -> RequestFacts:

@@ -1,0 +1,88 @@
+"""Learned speeds: a pool's lines, a pod's factors, and what must not spoil them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidepool_router.ledger import PodSpeed, PoolSpeed
+
+
+def test_learns_seconds_a_prompt_token_apart_from_what_each_request_pays() -> None:
+    speed = PodSpeed(PoolSpeed())
+    for tokens in [200, 4000, 1000, 9000] * 200:
+        speed.started(tokens, 0.1 + tokens / 5000)
+
+    assert speed.prompt_token_seconds == pytest.approx(1 / 5000, rel=0.03)
+    assert speed.first_token_seconds == pytest.approx(0.1, rel=0.1)
+
+
+def test_learns_what_each_request_beside_adds_to_a_step() -> None:
+    speed = PodSpeed(PoolSpeed())
+    for requests in [1, 8, 64, 30] * 200:
+        speed.stepped(requests, 0.02 + 0.0005 * requests)
+
+    assert speed.step_seconds == pytest.approx(0.02, rel=0.1)
+    assert speed.step_seconds_a_request == pytest.approx(0.0005, rel=0.1)
+
+
+def test_a_slow_pod_shows_within_some_dozen_answers() -> None:
+    pool = PoolSpeed()
+    fast, slow = PodSpeed(pool), PodSpeed(pool)
+    for tokens in [500, 3000, 8000] * 12:
+        fast.started(tokens, 0.05 + tokens / 10_000)
+        slow.started(tokens, 2 * (0.05 + tokens / 10_000))
+
+    assert slow.prompt_token_seconds / fast.prompt_token_seconds == pytest.approx(2.0, rel=0.25)
+
+
+def test_a_new_pod_begins_with_what_the_pool_knows() -> None:
+    pool = PoolSpeed()
+    old = PodSpeed(pool)
+    for tokens in [500, 3000, 8000] * 300:
+        old.started(tokens, tokens / 1000)
+
+    assert PodSpeed(pool).prompt_token_seconds == pytest.approx(1 / 1000, rel=0.1)
+
+
+def test_one_wait_for_something_else_does_not_spoil_the_line() -> None:
+    speed = PodSpeed(PoolSpeed())
+    for tokens in [500, 3000, 8000] * 100:
+        speed.started(tokens, tokens / 10_000)
+    before = speed.prompt_token_seconds
+
+    speed.started(500, 60.0)
+
+    assert speed.prompt_token_seconds == pytest.approx(before, rel=0.2)
+
+
+def test_answers_that_do_not_stream_teach_both() -> None:
+    speed = PodSpeed(PoolSpeed())
+    for tokens, output in [(500, 100), (8000, 10), (3000, 300)] * 300:
+        speed.answered(tokens, 4.0, output, tokens / 5000 + output * 0.03)
+
+    assert speed.prompt_token_seconds == pytest.approx(1 / 5000, rel=0.3)
+    assert speed.step_seconds + 4 * speed.step_seconds_a_request == pytest.approx(0.03, rel=0.3)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["started", "stepped"]),
+            st.integers(0, 10**7),
+            st.floats(0, 1e6, allow_subnormal=False),
+        ),
+        max_size=60,
+    )
+)
+def test_no_answer_makes_a_figure_that_cannot_be(answers: list[tuple[str, int, float]]) -> None:
+    speed = PodSpeed(PoolSpeed())
+    for kind, amount, seconds in answers:
+        getattr(speed, kind)(amount, seconds)
+
+    figures = [
+        speed.prompt_token_seconds,
+        speed.first_token_seconds,
+        speed.step_seconds,
+        speed.step_seconds_a_request,
+    ]
+    assert all(0.0 <= figure < float("inf") for figure in figures), figures
