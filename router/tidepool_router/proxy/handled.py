@@ -21,12 +21,12 @@ class HandlerApplication:
     """Serves a handler on a port of its own."""
 
     def __init__(self, services: Services, handler: Handler) -> None:
-        self._services = services
+        self.services = services
         self._handler = handler
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange:
         """Application."""
-        return Handled(self._services, self._handler, request, connection)
+        return Handled(self.services, self._handler, request, connection)
 
 
 class Handled:

@@ -15,6 +15,7 @@ from tidepool_router.errors import Refusal, Refused, SettingsError
 from tidepool_router.facts import Api
 from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.services import Services
 from tidepool_router.wire.errors import refusal_answer
 from tidepool_router.wire.messages import Request, RequestReader
 
@@ -46,6 +47,8 @@ class ActiveExchange(Protocol):
 
 class Application(Protocol):
     """What a server serves."""
+
+    services: Services
 
     def begin(self, request: Request, connection: "ServerConnection") -> ActiveExchange | None:
         """Start to answer. None: the answer has been written and `finished` called."""
@@ -272,8 +275,8 @@ class ServerConnection(asyncio.Protocol):
         route = request.route
         api = route.api if route else Api.OTHER
         close = not request.keep_alive or self._server.draining
-        given = request.special.get(b"x-request-id")
-        extra = b"" if given is None else b"x-request-id: %b\r\n" % given
+        request_id = request.special.get(b"x-request-id") or self._server.application.services.new_request_id()
+        extra = b"x-request-id: %b\r\n" % request_id
         self.write(refusal_answer(api, refusal, extra, close=close, head_only=request.method == b"HEAD"))
         self.finished(keep_alive=not close)
 

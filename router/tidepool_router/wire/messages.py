@@ -215,7 +215,7 @@ class RequestReader:
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, Refused):
                 raise error.__context__ from None
-            raise _malformed(error) from error
+            raise _malformed(error, data) from error
         if self._quiet > self._head_limit:
             raise _head_too_large(self._head_limit)
 
@@ -320,7 +320,10 @@ class RequestReader:
         self.feed(b"".join(lines) + CRLF + rest)
 
 
-def _malformed(error: Exception) -> Refused:
+def _malformed(error: Exception, data: bytes) -> Refused:
+    if data.startswith(b"PRI * HTTP/2"):
+        message = "this is HTTP/2, and here HTTP/1.1 is spoken; let your client use it (curl: --http1.1)"
+        return Refused(Refusal(400, "invalid_request_error", "malformed_request", message))
     return Refused(Refusal(400, "invalid_request_error", "malformed_request", f"malformed HTTP request: {error}"))
 
 

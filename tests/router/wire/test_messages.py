@@ -111,6 +111,11 @@ def test_refusals(wire: bytes, status: int, why: str) -> None:
     assert caught.value.refusal.status == status, why
 
 
+def test_http_2_by_prior_knowledge_is_told_what_is_spoken() -> None:
+    with pytest.raises(Refused, match=r"HTTP/1\.1 is spoken"):
+        _read([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+
+
 @pytest.mark.parametrize("flood", [b"A: b\r\n" * 1000, b"A: " + b"x" * 5000])
 def test_a_trailer_without_an_end_is_refused(flood: bytes) -> None:
     with pytest.raises(Refused) as caught:
