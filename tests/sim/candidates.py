@@ -1,0 +1,23 @@
+"""Who takes part in the tables."""
+
+from collections.abc import Callable
+from typing import Final
+
+from .baselines.cache_aware import CacheAware
+from .baselines.kubeai import KubeAI
+from .baselines.least_inflight import LeastInFlight
+from .baselines.llm_d_blend import LlmDBlend
+from .baselines.llm_d_sticky import LlmDSticky
+from .baselines.power_of_two import PowerOfTwo
+from .baselines.round_robin import RoundRobin
+from .world import Hire, baseline
+
+BASELINES: Final[dict[str, Hire]] = {
+    "round robin": baseline(RoundRobin),
+    "least in-flight": baseline(LeastInFlight),
+    "power of two": baseline(PowerOfTwo),
+    "KubeAI": baseline(KubeAI),
+    "llm-d 2/2/3": baseline(LlmDBlend),
+    "llm-d sticky": baseline(LlmDSticky),
+    "cache aware": baseline(CacheAware),
+}
