@@ -1,7 +1,8 @@
 """Who takes part in the tables."""
 
-from collections.abc import Callable
 from typing import Final
+
+from tidepool_api.routing import Policy
 
 from .baselines.cache_aware import CacheAware
 from .baselines.kubeai import KubeAI
@@ -10,6 +11,7 @@ from .baselines.llm_d_blend import LlmDBlend
 from .baselines.llm_d_sticky import LlmDSticky
 from .baselines.power_of_two import PowerOfTwo
 from .baselines.round_robin import RoundRobin
+from .ours import product
 from .world import Hire, baseline
 
 BASELINES: Final[dict[str, Hire]] = {
@@ -21,3 +23,14 @@ BASELINES: Final[dict[str, Hire]] = {
     "llm-d sticky": baseline(LlmDSticky),
     "cache aware": baseline(CacheAware),
 }
+
+OURS: Final = "Predicted"
+PRODUCT: Final[dict[str, Hire]] = {
+    OURS: product(Policy.PREDICTED),
+    "LeastLoad": product(Policy.LEAST_LOAD),
+    "PrefixHash": product(Policy.PREFIX_HASH),
+    "RoundRobin": product(Policy.ROUND_ROBIN),
+}
+# Baselines with constants tuned on the training seeds (tune.py); the published ones stand above.
+TUNED: Final[dict[str, Hire]] = {}
+CANDIDATES: Final = PRODUCT | BASELINES | TUNED
