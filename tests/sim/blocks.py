@@ -93,13 +93,18 @@ class BlockPool:
                 return
             count -= size
 
-    def give_name(self, holding: Holding, name: int) -> None:
-        """One of the private blocks is full and findable from now on; where that name is here already, nothing."""
-        if name in self._users or name in self._unused:
-            return  # two requests computed the same text at once: the second copy is found by nobody
-        holding.private -= 1
-        holding.named.append(name)
-        self._users[name] = 1
+    def give_names(self, holding: Holding, names: Sequence[int]) -> None:
+        """So many private blocks are full and findable from now on; where a name is here already, nothing.
+
+        Then two requests computed the same text at once, and the second copy is found by nobody.
+        """
+        users, unused, named = self._users, self._unused, holding.named
+        before = len(named)
+        for name in names:
+            if name not in users and name not in unused:
+                named.append(name)
+                users[name] = 1
+        holding.private -= len(named) - before
 
     def release(self, holding: Holding, full_private: int) -> None:
         """Give all back, the last block first, so that the beginning of a prompt lives longest.

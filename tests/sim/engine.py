@@ -321,10 +321,10 @@ class Engine:
             self.pool.take(missing)
             sequence.holding.private += missing
         full = (sequence.computed + tokens) // self.config.block_tokens
-        names = sequence.names
-        for index in range(sequence.published, min(full, len(names))):
-            self.pool.give_name(sequence.holding, names[index])
-        sequence.published = max(sequence.published, min(full, len(names)))
+        fresh = sequence.names[sequence.published : full]
+        if fresh:
+            self.pool.give_names(sequence.holding, fresh)
+            sequence.published += len(fresh)
         self._chunks.append((sequence, tokens))
         return self.time.prefill(tokens, sequence.computed)
 
