@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench bench-router bench-full bench-page soak manifests demo down clean
+.PHONY: help lock setup lint unit test bench sim bench-router bench-full bench-page soak manifests demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench-full: setup ## Longer runs, all works, and live quality over six simulated
 
 bench-page: setup ## Keep the last results in tests/bench/results and write docs/benchmarks.md from them
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.page
+
+sim: setup ## Routing quality in the simulator: minutes of one core; JSON under build/bench/sim.json (JOBS=2)
+	PYTHONPATH=tests:e2e $(BIN)/python -m sim $(if $(JOBS),--jobs $(JOBS))
 
 soak: setup ## What takes longer than make test may
 	$(BIN)/pytest -q -s -m soak e2e

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import tables as quality
 from .candidates import BASELINES, CANDIDATES, OURS, TUNED
-from .search import ROUND_ROBIN
+from .search import KNEES, ROUND_ROBIN
 from .workload import LOADS
 
 RESULTS = Path("build/bench/sim.json")
@@ -23,7 +23,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="candidates, comma between them; round robin is always there")
     parser.add_argument("--tables", default=",".join(_TABLES), help=f"of {', '.join(_TABLES)}")
     parser.add_argument("--rates", default="", help="parts of the knee for the latency table")
-    parser.add_argument("--knees", default="", help="known knees (load=rate,...), instead of a search")
+    parser.add_argument("--find-knees", action="store_true", help="search them anew: after a change of the model")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
@@ -49,9 +49,10 @@ def main() -> int:
     tables = quality.Tables(seeds)
     runner = quality.Runner(arguments.jobs, tell)
     wanted = arguments.tables.split(",")
-    known = dict(pair.split("=") for pair in arguments.knees.split(",") if pair)
-    tables.knees = {load: float(rate) for load, rate in known.items() if load in loads}
-    quality.find_knees(tables, runner, [load for load in loads if load not in tables.knees])
+    if arguments.find_knees:
+        quality.find_knees(tables, runner, loads)
+    else:
+        tables.knees = {load: KNEES[load] for load in loads}
     rates = [float(part) for part in arguments.rates.split(",") if part] or list(quality.RATES)
     if "latency" in wanted or "gateways" in wanted:
         quality.measure_latency(tables, runner, names, rates)

@@ -1,7 +1,7 @@
 """The product in the simulator: its own PoolState at each gateway, its own SidecarState before each engine.
 
-Only sockets and tasks are left out. What the proxies' exchanges do around a request (proxy/gateway.py, _close_books;
-proxy/sidecar.py, likewise) is done here, and the load streams are deliveries of reports.
+Only sockets and tasks are left out. What the proxies' exchanges do around a request (_close_books in
+proxy/gateway.py and proxy/sidecar.py) is done here, and the load streams are deliveries of reports.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Sidecars:
         self._scraped_at = [float("-inf")] * len(engines)
         self._counted_at = [float("-inf")] * len(engines)
         self._dirty = [True] * len(engines)
-        self.gateways: list["Gateway"] = []
+        self.gateways: list[Gateway] = []
 
     def arrived(self, life: Life, now: float) -> bool:
         """The sidecar counts it and passes it on."""

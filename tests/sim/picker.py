@@ -48,11 +48,11 @@ class SimPicker(Protocol):
 class Immediate:
     """Defaults for pickers that hold nothing."""
 
-    def released(self, now: float) -> list[tuple[Request, int]]:  # noqa: ARG002
+    def released(self, now: float) -> list[tuple[Request, int]]:
         """Nothing was held."""
         return []
 
-    def refused(self, now: float) -> list[Request]:  # noqa: ARG002
+    def refused(self, now: float) -> list[Request]:
         """Nothing was held."""
         return []
 

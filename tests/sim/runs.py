@@ -55,8 +55,6 @@ def play(run: Run, hire: Hire) -> Score:
 async def _play(run: Run, load: Load, hire: Hire, fault: Fault) -> Score:
     """In a loop, because the product's held requests wait for futures; nothing is awaited."""
     config = engine(load.kv_tokens or LLAMA_8B_KV_TOKENS)
-    world = World(
-        load.at(run.rate), config, hire, pods=PODS, gateways=run.gateways, fault=fault, seed=run.seed
-    )
+    world = World(load.at(run.rate), config, hire, pods=PODS, gateways=run.gateways, fault=fault, seed=run.seed)
     lives = world.play()
     return score(lives, world.engines, load.warm_up)

@@ -10,8 +10,8 @@ from .runs import Run, do
 KNEE_FACTOR: Final = 5.0
 # A fortieth of the rate at which a search begins: nobody waits.
 _LIGHT: Final = 0.025
-# Where searches begin, requests a second; only a start.
-GUESSES: Final = {"mooncake": 4.0, "agents": 8.0, "azure-code": 48.0, "decode": 28.0, "tenants": 20.0}
+# What `knee` finds for the training seeds, requests a second of eight pods (`python -m sim --find-knees`).
+KNEES: Final = {"mooncake": 4.68, "agents": 8.65, "azure-code": 33.85, "decode": 29.51, "tenants": 23.0}
 ROUND_ROBIN: Final = "round robin"
 
 
@@ -21,9 +21,9 @@ def knee(load: str, seeds: list[int]) -> float:
 
 
 def _knee_of(load: str, seed: int) -> float:
-    light = do(Run(load, seed, GUESSES[load] * _LIGHT, ROUND_ROBIN)).ttft_p90
+    light = do(Run(load, seed, KNEES[load] * _LIGHT, ROUND_ROBIN)).ttft_p90
     return highest(
-        lambda rate: do(Run(load, seed, rate, ROUND_ROBIN)).ttft_p90 <= KNEE_FACTOR * light, GUESSES[load]
+        lambda rate: do(Run(load, seed, rate, ROUND_ROBIN)).ttft_p90 <= KNEE_FACTOR * light, KNEES[load]
     )
 
 

@@ -85,9 +85,7 @@ def find_knees(tables: Tables, runner: Runner, loads: Sequence[str]) -> None:
 def measure_latency(tables: Tables, runner: Runner, names: Sequence[str], rates: Sequence[float]) -> None:
     """All candidates at parts of the knee."""
     for load, knee in tables.knees.items():
-        runs = [
-            Run(load, seed, knee * part, name) for part in rates for name in names for seed in tables.seeds
-        ]
+        runs = [Run(load, seed, knee * part, name) for part in rates for name in names for seed in tables.seeds]
         scores = iter(runner.map(do, runs))
         tables.latency[load] = {
             part: {name: [next(scores) for _ in tables.seeds] for name in names} for part in rates
@@ -183,7 +181,16 @@ def _latency_text(load: str, part: float, scores: dict[str, list[Score]]) -> str
                 f"{_of(of, 'preemptions').median:.0f}",
             )
         )
-    head = ("candidate", "TTFT p50 s", "TTFT p90 s", "of round robin's", "ms a token", "E2E p90 s", "hits", "preempted")
+    head = (
+        "candidate",
+        "TTFT p50 s",
+        "TTFT p90 s",
+        "of round robin's",
+        "ms a token",
+        "E2E p90 s",
+        "hits",
+        "preempted",
+    )
     return f"**{load}** at {part:g} of the knee\n\n" + _table(head, rows)
 
 

@@ -95,16 +95,15 @@ def mooncake(seed: int, count: int = 4000) -> Load:
 def agents(seed: int, count: int = 4000) -> Load:
     """llm-d's shared-prefix load: 150 groups of 5 prompts, 6,000 + 1,200 tokens in, 1,000 out, Poisson.
 
-    As inference-perf draws it (datagen/synthetic/shared_prefix_datagen.py): the 750 prompts in a random order, again
-    and again. The shared 6,000 tokens are the prompt's beginning.
+    As inference-perf draws it (datagen/synthetic/shared_prefix_datagen.py): the 750 prompts in a random order,
+    again and again. The shared part is 6,144 tokens, the next border of a text piece, of 7,200 as there.
     """
     dice = Random(seed)
     names = _Names()
     prompts = []
     for _ in range(150):
         shared = names.take(6000)
-        for _ in range(5):
-            prompts.append(shared + names.take(7200 - len(shared) * _PIECE))
+        prompts += [shared + names.take(7200 - len(shared) * _PIECE) for _ in range(5)]
     dice.shuffle(prompts)
     requests = [
         Request(i, 7200, 1000, prompts[i % 750], prompts[i % 750][0], max_tokens=1000) for i in range(count)
@@ -118,7 +117,7 @@ def _azure_rows() -> list[tuple[float, int, int]]:
         rows = list(csv.DictReader(io.TextIOWrapper(file)))
     return [
         (
-            datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp(),  # noqa: DTZ - only differences count
+            datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp(),
             int(row["ContextTokens"]),
             int(row["GeneratedTokens"]),
         )
@@ -150,8 +149,8 @@ def azure_code(seed: int, count: int = 5000) -> Load:
 def decode(seed: int, count: int = 4000) -> Load:
     """Short prompts and long answers whose length nobody knows before: what binds is memory for the answers.
 
-    Prompts lognormal with median 250, answers with median 600 and sigma 0.9, as reasoning models have them. Engines
-    of 131,072 KV tokens: a GPU that the weights nearly fill.
+    Prompts lognormal with median 250, answers with median 600 and sigma 0.9, as reasoning models have them.
+    Engines of 131,072 KV tokens: a GPU that the weights nearly fill.
     """
     dice = Random(seed)
     names = _Names()

@@ -124,7 +124,7 @@ class World:
         staff = hire(Site(self.engines, board, self.lives, fault, seed, gateways))
         self._pickers, self._doors = staff.pickers, staff.doors
         self._per_name = max(1, config.block_tokens // NAME_TOKENS)
-        # (time, order, pod) of engine steps that end, stale where the engine's wake_at is another; pod -1: `_later`.
+        # (time, order, pod) of engine steps that end, stale where the engine's wake_at is another; pod -1: _later.
         self._events: list[tuple[float, int, int]] = []
         self._later: dict[int, Callable[[float], None]] = {}
         self._order = 0

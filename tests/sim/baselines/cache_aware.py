@@ -1,8 +1,8 @@
 """vllm-router's cache_aware (0.1.17, after sglang's): a tree of the texts sent to each worker, and a load valve.
 
 Where (max - min) of requests in flight is above 64 and max above 1.5 times min, the least loaded worker. Else the
-worker that knows most of the prompt, if that is more than 0.3 of it; else the least loaded. The tree holds characters there and blocks here;
-its budget of 33,554,432 characters a worker is 131,072 blocks of 64 tokens.
+worker that knows most of the prompt, if that is more than 0.3 of it; else the least loaded. The tree holds
+characters there and blocks here; its budget of 33,554,432 characters a worker is 131,072 blocks of 64 tokens.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""llm-d's default blend (config/charts/routerlib/templates/_config.yaml at ebab687): weights queue 2, KV 2, prefix 3.
+"""llm-d's default blend: weights queue 2, KV 2, prefix 3 (charts/routerlib/templates/_config.yaml at ebab687).
 
 Queue scorer: (max - waiting) / (max - min), 1 for all where they are equal. KV scorer: 1 - usage. Prefix scorer:
 matched blocks / all blocks, from an index of what was sent where. The pod with the highest sum; ties at random.
