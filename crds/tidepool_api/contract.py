@@ -94,6 +94,7 @@ METRIC_ENGINE_READY: Final = "tidepool_engine_ready"
 METRIC_DRAINING: Final = "tidepool_draining"
 METRIC_LATE_CALLS: Final = "tidepool_ledger_late_calls_total"
 METRIC_HANDED_ON: Final = "tidepool_requests_handed_on_total"  # labels: outcome
+METRIC_REFUSED: Final = "tidepool_requests_refused_total"  # labels: reason
 METRIC_HELD: Final = "tidepool_requests_held"
 METRIC_LEDGER_REQUESTS: Final = "tidepool_ledger_requests"  # labels: phase (prefill|decode)
 METRIC_LEDGER_TOKENS: Final = "tidepool_ledger_tokens"  # labels: kind (queued|held|expected)

@@ -71,6 +71,8 @@ class SidecarSettings(Document):
     routing: Routing = Routing()
     drain_timeout: Duration = "300s"
     ask_usage: bool = True
+    # The engine schedules by priority: then requests tell it theirs. One that does not refuses them.
+    engine_priority: bool = False
 
     def digest(self) -> str:
         """Short hash that a load report carries, so that the operator sees which settings are in force."""

@@ -30,6 +30,7 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     the client asked for it. `tenant` is whose share of a crowded pool the request takes (None: of all who
     name none), `deadline_seconds` the time from its arrival after which its answer is worth nothing. `prefix` has
     the hashes of the prompt's beginnings (ledger.chain), `adapter` is the LoRA adapter that the request asks for.
+    `engine_priority` is what the body itself tells the engine (the lower the sooner), None when it tells nothing.
     """
 
     api: Api
@@ -47,3 +48,4 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     deadline_seconds: float | None = None
     prefix: tuple[int, ...] = ()
     adapter: str | None = None
+    engine_priority: int | None = None

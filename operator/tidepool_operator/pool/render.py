@@ -85,6 +85,7 @@ def sidecar_settings(pool: ModelPool) -> SidecarSettings:
         aliases=pool.spec.model.aliases,
         routing=pool.spec.routing,
         drain_timeout=pool.spec.rollout.drain_timeout,
+        engine_priority=True,  # as engine_args has it
     )
 
 

@@ -2,7 +2,7 @@
 
 from tidepool_router.admission.drain import DrainRate
 from tidepool_router.admission.queue import Queue
-from tidepool_router.admission.room import Room
+from tidepool_router.admission.room import Load, Room
 from tidepool_router.admission.ticket import Limits, Refusal, Ticket
 
-__all__ = ["DrainRate", "Limits", "Queue", "Refusal", "Room", "Ticket"]
+__all__ = ["DrainRate", "Limits", "Load", "Queue", "Refusal", "Room", "Ticket"]

@@ -58,7 +58,7 @@ class EngineWatch:
     def waiting(self) -> int:
         """Requests that wait in the engine: its gauge, which may be old, within what the ledger knows."""
         told = self.figures.waiting
-        return min(told, self._ledger.sums().unstarted) if told else 0
+        return min(told, self._ledger.unstarted) if told else 0
 
     async def look(self, model: str | None) -> None:
         """One probe, and a scrape when one is due: often while requests run, always while no token comes."""
@@ -69,8 +69,12 @@ class EngineWatch:
         spacing = _BUSY_SCRAPE_SECONDS if busy else _IDLE_SCRAPE_SECONDS
         due = now - self._scraped_at >= spacing or self._ledger.silent_seconds(now) > spacing
         if self.probe.answers and due:
-            self._scraped_at = now
-            self._note(await scrape_engine(self.engine))
+            await self.scrape()
+
+    async def scrape(self) -> None:
+        """A look at the page alone."""
+        self._scraped_at = self._now()
+        self._note(await scrape_engine(self.engine))
 
     def gone(self, problem: str) -> None:
         """Somebody found nobody listening on its port: that counts at once, as if a look had seen it."""

@@ -10,10 +10,12 @@ from typing import Final
 from tidepool_api.load import Health, LoadReport
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.units import duration_seconds
-from tidepool_router.errors import NoPods, QueueFull
+from tidepool_router.admission import Refusal
+from tidepool_router.errors import NoPods
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.engine_queue import EngineQueue, HeldHere
 from tidepool_router.fleet.engine_watch import EngineWatch
 from tidepool_router.fleet.feed import Feed
 from tidepool_router.fleet.loadheader import write_load_header
@@ -46,6 +48,9 @@ class SidecarState:
         self.ledger = Ledger(self)
         self.estimator = TokenEstimator()
         self.watch = EngineWatch(engine, self.ledger, now)
+        self.waiting = EngineQueue(
+            pod, self.ledger, self.watch, self._why_engine_takes_none, self._count_refusal, now
+        )
         self.feed: Feed[LoadReport] = Feed(self.report, _differs)
         self._digest = settings.digest()
         self._boot = boot
@@ -68,6 +73,7 @@ class SidecarState:
         if self._loop_task is not None:
             self._loop_task.cancel()
             await asyncio.gather(self._loop_task, return_exceptions=True)
+        await self.waiting.close()
 
     # Standing.
 
@@ -111,20 +117,24 @@ class SidecarState:
 
     # Requests.
 
-    def open(self, facts: RequestFacts, now: float) -> Entry:
-        """Count a request that goes to the engine now; the caller owes one `close` of the entry.
+    def open(self, facts: RequestFacts, now: float) -> tuple[Entry, HeldHere | None]:
+        """Count a request; the caller owes one `close` of the entry.
 
-        While draining requests are still taken, for lists of endpoints lag. Raises NoPods when the engine cannot
-        take one, QueueFull when as many as the settings allow wait already; the caller counts what it refuses.
+        It goes to the engine now, or has a place in the queue, and goes when `waiting.wait` returns. While
+        draining requests are still taken, for lists of endpoints lag. Raises NoPods when the engine cannot take
+        one, QueueFull when as many wait as the settings allow, TooLate; the caller counts what it refuses.
         """
         reason = self._why_engine_takes_none()
         if reason is not None:
             raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
-        waiting, limit = self.watch.waiting, self.settings.routing.queue.max_waiting
-        if waiting and waiting >= limit:
-            message = f"{waiting} requests wait for {self.pod} already and {limit} may; try later."
-            raise QueueFull(message, _RETRY_AFTER_SECONDS)
-        return self.ledger.open(self.estimator.estimate(facts), now, self.estimator.lengths(facts.api))
+        estimate = self.estimator.estimate(facts)
+        held, settings = None, self.settings.routing.queue
+        if self.waiting.must_wait(estimate, settings):
+            held = self.waiting.hold(facts, estimate, settings)
+        return self.ledger.open(estimate, now, self.estimator.lengths(facts.api)), held
+
+    def _count_refusal(self, reason: Refusal) -> None:
+        self.metrics.refused[reason].inc()
 
     def opened(self, entry: Entry, now: float) -> None:  # noqa: ARG002 - a LedgerListener
         """Ledger's moment."""
@@ -135,11 +145,13 @@ class SidecarState:
         """Ledger's moment."""
         self.watch.patience.started(entry, now)
         self.metrics.started(entry, now)
+        self.waiting.release()
         self.feed.touch()
 
     def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
         """Ledger's moment."""
         self.metrics.closed(entry, outcome, now)
+        self.waiting.release()
         self.feed.touch()
 
     # Reports.
@@ -147,7 +159,7 @@ class SidecarState:
     def report(self) -> LoadReport:
         """The ledger's sums now; each call counts as one report."""
         self._seq += 1
-        now, sums, waiting = self._now(), self.ledger.sums(), self.watch.waiting
+        now, sums, waiting = self._now(), self.ledger.sums(), self._waiting
         models, figures = self.watch.probe.models, self.watch.figures
         return LoadReport(
             pod=self.pod,
@@ -167,8 +179,15 @@ class SidecarState:
             output_tokens_per_second=self._output_rate.read(sums.output_tokens_total, now),
             opened_total=sums.opened_total,
             closed_total=sums.closed_total,
+            held=self.waiting.queue.held,
+            limit=self.waiting.room.limit(self.waiting.sent()),
             settings=self._digest,
         )
+
+    @property
+    def _waiting(self) -> int:
+        """Requests in the engine's queue and in ours."""
+        return self.watch.waiting + self.waiting.queue.held
 
     def load_header(self) -> str:
         """x-tidepool-load for an answer, made anew at most every 10 ms; who reads it knows it by its number."""
@@ -206,7 +225,10 @@ class SidecarState:
 
     async def look_at_engine(self) -> None:
         """One look; what it found goes out when it matters."""
+        before = self.watch.figures
         await self.watch.look(self.settings.model)
+        if self.watch.figures is not before:
+            self.waiting.looked()
         self.feed.touch()
 
     async def _watch_engine(self) -> None:
@@ -218,7 +240,7 @@ class SidecarState:
             await asyncio.sleep(_PROBE_SECONDS if self.watch.probe.answers else _STARTING_PROBE_SECONDS)
 
     def _set_gauges(self) -> None:
-        metrics, sums, waiting = self.metrics, self.ledger.sums(), self.watch.waiting
+        metrics, sums, waiting = self.metrics, self.ledger.sums(), self._waiting
         metrics.running.set(sums.running - waiting)
         metrics.waiting.set(waiting)
         metrics.output_tokens.set(sums.output_tokens_total)

@@ -1,6 +1,7 @@
 """What a sidecar counts: its ledger's moments, as Prometheus reads them."""
 
 from tidepool_api import contract
+from tidepool_router.admission import Refusal
 from tidepool_router.fleet.shared_metrics import Ended, EndedFamilies, LedgerGauges
 from tidepool_router.ledger import Entry, Outcome
 from tidepool_router.metrics import LATENCY_BUCKETS, RATIO_BUCKETS, Children, Registry, Value
@@ -40,6 +41,10 @@ class SidecarMetrics:
         ).labels()
         self.engine_ready = registry.gauge(contract.METRIC_ENGINE_READY, "1 when the pod takes requests.").labels()
         self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
+        refused = registry.counter(
+            contract.METRIC_REFUSED, "Requests turned away from the queue, by the bound that they met.", "reason"
+        )
+        self.refused: Children[Refusal, Value] = Children(lambda reason: refused.labels(reason.value))
         handed_on = registry.counter(
             contract.METRIC_HANDED_ON, "Requests that went to a peer and ended.", "outcome"
         )

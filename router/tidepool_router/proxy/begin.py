@@ -8,9 +8,9 @@ import msgspec
 
 from tidepool_router.control import Response
 from tidepool_router.errors import Refusal, Refused
-from tidepool_router.facts import RequestFacts
+from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.proxy.server import ServerConnection
-from tidepool_router.wire.body import inspect, rename_model
+from tidepool_router.wire.body import inspect, rename_model, set_priority
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
 from tidepool_router.wire.messages import DEADLINE, PRIORITY, SESSION, TENANT, Request
@@ -18,6 +18,10 @@ from tidepool_router.wire.paths import Kind, Route, path_of
 
 _DEADLINE: Final = re.compile(rb"[ \t]*([0-9]{1,9}(?:\.[0-9]{0,9})?)[ \t]*(ms|s|m|h)?[ \t]*")
 _UNIT_SECONDS: Final = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+# The requests of vLLM's server that have the field `priority`; others are served as if it were 0.
+_TELLS_PRIORITY: Final = frozenset(
+    (Api.CHAT, Api.COMPLETIONS, Api.RESPONSES, Api.EMBEDDINGS, Api.RERANK, Api.SCORE)
+)
 _LONGEST_DEADLINE_SECONDS: Final = 86_400.0
 # A name longer than this is another tenant's by its first characters: what a client sends must not fill memory.
 _LONGEST_TENANT: Final = 128
@@ -66,6 +70,26 @@ def _seconds(text: bytes) -> float:
         )
         raise Refused(Refusal(400, "invalid_request_error", "invalid_deadline", message))
     return seconds
+
+
+def tell_priority(request: Request, facts: RequestFacts) -> None:
+    """Put the request's priority into its body, for an engine that schedules by it.
+
+    vLLM serves the lower number first and takes 0 for what names none, so the number is ours with its sign turned.
+    A client may put its own request back with a higher one, and not forward with a lower one.
+    """
+    if facts.api not in _TELLS_PRIORITY:
+        return
+    number, own = -facts.priority, facts.engine_priority
+    if own is not None:
+        number = max(number, own)
+    if number == (own or 0):
+        return
+    try:
+        request.body = set_priority(request.body, number, named=own is not None)
+    except ValueError as error:
+        message = f"the priority cannot be put into the body ({error}); leave `priority` out of it"
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message)) from error
 
 
 def renamed(request: Request, model: str) -> bytes:

@@ -14,6 +14,7 @@ from tidepool_api.units import duration_seconds, quantity_value
 from tidepool_router.admission import Limits, Queue, Ticket
 from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, Refused, UpstreamError
 from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Estimate, Outcome
 from tidepool_router.proxy.exchange import Exchange
@@ -186,10 +187,10 @@ def _settle(held: _Held, place: Peer | Refused) -> None:
 class Home(Protocol):
     """The sidecar, for a request whose own engine is ready after all."""
 
-    def admit(self, trip: Trip) -> Entry:
+    def admit(self, trip: Trip) -> tuple[Entry, HeldHere | None]:
         """Count the request as the own engine's. Raises Refused when that does not take it."""
 
-    def run_here(self, trip: Trip, entry: Entry, client: ServerConnection) -> None:
+    def run_here(self, trip: Trip, admitted: tuple[Entry, HeldHere | None], client: ServerConnection) -> None:
         """Give an admitted request to the own engine."""
 
 
@@ -233,7 +234,7 @@ class HandOnExchange(Exchange):
 
     def _go_home(self) -> bool:
         try:
-            entry = self._home.admit(self._trip)
+            admitted = self._home.admit(self._trip)
         except NoPods:
             return False
         request = self._request
@@ -242,7 +243,7 @@ class HandOnExchange(Exchange):
         self._moved = True
         self._finish(Outcome.OK, 200)
         request.body = body  # another exchange's now
-        self._home.run_here(self._trip, entry, self._client)
+        self._home.run_here(self._trip, admitted, self._client)
         return True
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:

@@ -9,11 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from tidepool_router.control import Handler
-from tidepool_router.errors import NoPods, Refusal, Refused, UpstreamError
+from tidepool_router.errors import NoPods, Refusal, Refused, TooLate, UpstreamError
 from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.proxy.begin import facts_of, prioritised, renamed, turn_away
+from tidepool_router.proxy.begin import facts_of, prioritised, renamed, tell_priority, turn_away
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
@@ -72,28 +73,30 @@ class Sidecar:
     def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
         self.services.check_room(len(request.body))
         self.services.retries.earn()
-        facts = facts_of(request, route)
         state = self.state
         settings = state.settings
+        facts = prioritised(facts_of(request, route), request, settings.routing.priorities)
         if facts.model in settings.aliases and settings.model is not None:
             request.body = renamed(request, settings.model)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
-        asks = asks and b"content-encoding" not in request.special  # nothing is spliced into compressed bytes
+        plain = b"content-encoding" not in request.special  # nothing is spliced into compressed bytes
+        asks = asks and plain
         if asks:
             request.body = ask_usage(request.body)
+        if settings.engine_priority and plain and (facts.priority or facts.engine_priority is not None):
+            tell_priority(request, facts)
         now = monotonic()
         try:
-            entry = state.open(facts, now)  # from here on the exchange owes its close
+            admitted = state.open(facts, now)  # from here on the exchange owes its close
         except Refused as refused:
             return self._refused(Trip(request, facts, asks, refused), connection)
-        exchange = SidecarExchange(self, request, connection, facts, entry, drop_usage=asks)
+        exchange = SidecarExchange(self, request, connection, facts, admitted, drop_usage=asks)
         exchange.begin()
         return exchange
 
     def _refused(self, trip: Trip, connection: ServerConnection) -> ActiveExchange:
         self._part_from(trip.request)
-        trip.facts = prioritised(trip.facts, trip.request, self.state.settings.routing.priorities)
-        if self._handon is None:
+        if self._handon is None or isinstance(trip.refused, TooLate):
             self.state.metrics.unserved(trip.refused.refusal.status, Outcome.REFUSED)
             raise trip.refused
         exchange = HandOnExchange(self._handon, self, trip, connection)
@@ -117,13 +120,13 @@ class Sidecar:
             return None
         return HandOnExchange(handon, self, trip, client)
 
-    def admit(self, trip: Trip) -> Entry:
+    def admit(self, trip: Trip) -> tuple[Entry, HeldHere | None]:
         """Home."""
         return self.state.open(trip.facts, monotonic())
 
-    def run_here(self, trip: Trip, entry: Entry, client: ServerConnection) -> None:
+    def run_here(self, trip: Trip, admitted: tuple[Entry, HeldHere | None], client: ServerConnection) -> None:
         """Home."""
-        exchange = ReturnedExchange(self, entry, client, trip)
+        exchange = ReturnedExchange(self, admitted, client, trip)
         client.hand_over(exchange)
         exchange.begin()
 
@@ -131,7 +134,7 @@ class Sidecar:
 class SidecarExchange(Exchange):
     """One inference request at the sidecar."""
 
-    __slots__ = ("_facts", "_sidecar")
+    __slots__ = ("_facts", "_held", "_sidecar")
 
     def __init__(
         self,
@@ -139,19 +142,36 @@ class SidecarExchange(Exchange):
         request: Request,
         client: ServerConnection,
         facts: RequestFacts,
-        entry: Entry,
+        admitted: tuple[Entry, HeldHere | None],
         *,
         drop_usage: bool,
     ) -> None:
         super().__init__(sidecar.services, request, client, facts.api)
         self._sidecar = sidecar
         self._facts = facts
-        self._entry = entry
+        self._entry, self._held = admitted
         self._choices = facts.choices
         self._drop_usage = drop_usage
 
     def _start(self) -> None:
-        self._send(self._sidecar.engine)
+        held = self._held
+        if held is None:
+            self._send(self._sidecar.engine)
+        else:
+            self._spawn(self._wait(held))
+
+    async def _wait(self, held: HeldHere) -> None:
+        try:
+            await self._sidecar.state.waiting.wait(held)
+        except NoPods as gone:  # the engine has gone meanwhile, and has seen nothing of the request
+            self._task = None
+            self._fail(UpstreamError("connect", str(gone)))
+        except Refused as refused:
+            self._task = None
+            self._refuse(refused.refusal, Outcome.REFUSED)
+        else:
+            self._task = None
+            self._send(self._sidecar.engine)
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         del answer
@@ -185,6 +205,8 @@ class SidecarExchange(Exchange):
             entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
             if outcome is Outcome.OK:
                 self._sidecar.state.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
+        if self._held is not None:
+            self._sidecar.state.waiting.over(self._held, entry)
         entry.close(outcome, now)
 
 
@@ -193,8 +215,14 @@ class ReturnedExchange(SidecarExchange):
 
     __slots__ = ("_past",)
 
-    def __init__(self, sidecar: Sidecar, entry: Entry, client: ServerConnection, trip: Trip) -> None:
-        super().__init__(sidecar, trip.request, client, trip.facts, entry, drop_usage=trip.drop_usage)
+    def __init__(
+        self,
+        sidecar: Sidecar,
+        admitted: tuple[Entry, HeldHere | None],
+        client: ServerConnection,
+        trip: Trip,
+    ) -> None:
+        super().__init__(sidecar, trip.request, client, trip.facts, admitted, drop_usage=trip.drop_usage)
         self._past = trip
         self._request_id = trip.request_id or self._request_id
 

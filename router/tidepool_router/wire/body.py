@@ -1,4 +1,4 @@
-"""Request bodies: what they say, and the two splices that may be made in them."""
+"""Request bodies: what they say, and the splices that may be made in them."""
 
 import json
 import re
@@ -27,6 +27,7 @@ _AUDIO_BYTES_PER_TEXT_BYTE: Final = 80
 _TRUE: Final = frozenset((b"true", b"1", b"t", b"yes", b"y", b"on"))
 # A client that writes spaces between the parts of its JSON shows it here.
 _HEAD_BYTES: Final = 32
+_BOLDEST: Final = -(2**63)
 _NOTHING: Final = msgspec.Raw(b"")
 
 
@@ -40,6 +41,7 @@ class _Body(msgspec.Struct):
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
     n: Any = None
+    priority: Any = None
     cache_salt: Any = None
     messages: msgspec.Raw = _NOTHING
     prompt: msgspec.Raw = _NOTHING
@@ -88,6 +90,7 @@ def inspect(
         session,
         type(options) is dict and options.get("include_usage") is True,
         prefix=prefix,
+        engine_priority=None if fields.priority is None else _own_priority(fields.priority),
     )
 
 
@@ -141,6 +144,20 @@ def ask_usage(body: bytes) -> bytes:
         comma = b"" if body[brace:].lstrip()[:1] == b"}" else b","
         return b"%b%b%b%b" % (body[:brace], _ASKED, comma, body[brace:])
     return _ask_usage_slowly(body)
+
+
+def set_priority(body: bytes, value: int, *, named: bool) -> bytes:
+    """The body with `priority` of this value; every other byte stays. `named`: it has one already.
+
+    A body that names it more than once has each replaced. Raises ValueError when it is no JSON object.
+    """
+    number = b"%d" % value
+    if named:
+        spans = [(start, end, number) for key, start, end in _members(body) if key == "priority"]
+        return _spliced(body, spans)
+    brace = body.index(b"{") + 1
+    comma = b"" if body[brace : brace + 64].lstrip()[:1] == b"}" else b","
+    return _spliced(body, [(brace, brace, b'"priority":%b%b' % (number, comma))])
 
 
 def _ask_usage_slowly(body: bytes) -> bytes:
@@ -224,8 +241,14 @@ def _read_leniently(body: bytes) -> _Body:
         stream_options=document.get("stream_options"),
         max_tokens=document.get("max_tokens"),
         n=document.get("n"),
+        priority=document.get("priority"),
         messages=msgspec.Raw(body),
     )
+
+
+def _own_priority(value: object) -> int:
+    """What is no whole number is taken for the boldest, and so is replaced: engines read "-5" and -5.0 as well."""
+    return value if type(value) is int else _BOLDEST
 
 
 def _cap(fields: _Body) -> int | None:

@@ -126,7 +126,7 @@ async def test_a_busy_engine_may_miss_two_probes(
 
 async def test_requests_move_the_report_and_leave_nothing(up: Any, state: SidecarState, clock: Any) -> None:
     await state.look_at_engine()
-    entry = state.open(FACTS, clock())
+    entry = state.open(FACTS, clock())[0]
     report = state.report()
     assert (report.running, report.queued_tokens, report.held_tokens, report.expected_tokens) == (1, 100, 100, 50)
 
@@ -142,7 +142,7 @@ async def test_requests_move_the_report_and_leave_nothing(up: Any, state: Sideca
 
 async def test_what_waits_in_the_engine_is_told_apart(up: Any, state: SidecarState, clock: Any) -> None:
     await state.look_at_engine()
-    entries = [state.open(FACTS, clock()) for _ in range(5)]
+    entries = [state.open(FACTS, clock())[0] for _ in range(5)]
     up.pages["/metrics"] = page(running=4, waiting=3)
     clock.pass_(3.0)
     await state.look_at_engine()
@@ -173,7 +173,7 @@ async def test_a_full_engine_refuses_by_the_queues_bound(up: Any, engine: Any, c
 
 async def test_no_tokens_for_a_minute_is_hung(up: Any, state: SidecarState, clock: Any) -> None:
     await state.look_at_engine()
-    entry = state.open(FACTS, clock())
+    entry = state.open(FACTS, clock())[0]
     clock.pass_(62.0)
     assert state.health is Health.READY  # a prompt of 100 tokens may take a second, and three to be sure
     clock.pass_(4.0)
@@ -222,7 +222,7 @@ async def test_a_long_prompt_in_one_step_is_given_the_time_that_prompts_take_her
     """Without chunked prefill nothing moves before the prompt is done."""
     await state.look_at_engine()
     for _ in range(30):  # 10 ms a prompt token
-        entry = state.open(replace_bytes(4_000), clock())
+        entry = state.open(replace_bytes(4_000), clock())[0]
         entry.first_token(clock.pass_(10.0))
         entry.close(Outcome.OK, clock())
 
@@ -247,7 +247,7 @@ async def test_an_engine_that_hides_its_page_is_not_zero(up: Any, state: Sidecar
 
 async def test_figures_of_a_busy_engine_do_not_outlive_its_work(up: Any, state: SidecarState, clock: Any) -> None:
     await state.look_at_engine()
-    entry = state.open(FACTS, clock())
+    entry = state.open(FACTS, clock())[0]
     up.pages["/metrics"] = page(running=1, waiting=0)
     clock.pass_(2.1)
     await state.look_at_engine()
@@ -265,7 +265,7 @@ async def test_the_page_of_a_sidecar(up: Any, state: SidecarState, clock: Any) -
     before = state.metrics.registry.render().decode()
     assert "\ntidepool_kv_usage_ratio " not in before  # unknown capacity is no zero
     await state.look_at_engine()
-    state.open(FACTS, clock()).progress(60, clock())
+    state.open(FACTS, clock())[0].progress(60, clock())
 
     page_ = state.metrics.registry.render().decode()
 
@@ -280,12 +280,12 @@ async def test_draining_says_so_at_once_and_still_serves(up: Any, state: Sidecar
     await state.look_at_engine()
     lines = state.feed.lines()
     assert LoadReport.decode(await anext(lines)).health is Health.READY
-    entry = state.open(FACTS, clock())
+    entry = state.open(FACTS, clock())[0]
     draining = asyncio.create_task(state.drain())
     assert LoadReport.decode(await anext(lines)).health is Health.DRAINING
     assert state.why_not_ready() == "the pod is draining"
 
-    late = state.open(FACTS, clock())  # endpoint lists lag
+    late = state.open(FACTS, clock())[0]  # endpoint lists lag
     clock.pass_(100.0)
     await asyncio.sleep(drain._LOOK_SECONDS * 1.5)
     assert not draining.done()

@@ -1,0 +1,227 @@
+"""Requests that wait at a sidecar until its engine has room for them.
+
+They are in the ledger from the moment they came, so that gateways, peers and the autoscaler see them as load; what
+the engine was sent is the ledger's sums without theirs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from tidepool_api.routing import Queue as QueueSettings
+from tidepool_api.units import duration_seconds, quantity_value
+from tidepool_router.admission import DrainRate, Limits, Load, Queue, Refusal, Room, Ticket
+from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, Refused, TooLate
+from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.engine_watch import EngineWatch
+from tidepool_router.ledger import Entry, Estimate, Ledger
+
+_ROUND_SECONDS: Final = 0.05
+# While requests wait, the engine is asked this often how many it runs; its page costs it a millisecond or two.
+_LOOK_SECONDS: Final = 0.25
+_LOOK_TIMEOUT_SECONDS: Final = 1.0
+_NO_ENGINE_SECONDS: Final = 2.0
+
+log = logging.getLogger("tidepool.sidecar")
+
+
+class HeldHere(Ticket):
+    """A request that waits, and the future of its turn."""
+
+    __slots__ = ("facts", "turn")
+
+    def __init__(self, facts: RequestFacts, estimate: Estimate, now: float, seconds: float) -> None:
+        super().__init__(
+            priority=facts.priority,
+            tenant=facts.tenant,
+            body_bytes=facts.body_bytes,
+            prompt_tokens=estimate.prompt_tokens,
+            output_tokens=estimate.output_tokens,
+            offered_at=now,
+            deadline=now + seconds,
+        )
+        self.facts = facts
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class EngineQueue:
+    """One a sidecar. Every held request ends by exactly one of: its turn, an error, or that its caller leaves.
+
+    `why_none` says why the engine takes nothing now, None when it does; `refused` counts.
+    """
+
+    def __init__(
+        self,
+        pod: str,
+        ledger: Ledger,
+        watch: EngineWatch,
+        why_none: Callable[[], str | None],
+        refused: Callable[[Refusal], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.queue: Queue[HeldHere] = Queue(Limits(0, 0))
+        self.room = Room()
+        self.drain = DrainRate()
+        self._pod = pod
+        self._ledger = ledger
+        self._watch = watch
+        self._why_none = why_none
+        self._refused = refused
+        self._now = now
+        self._rounds: asyncio.Task[None] | None = None
+
+    def sent(self) -> Load:
+        """What the engine has of the ledger."""
+        sums, queue = self._ledger.sums(), self.queue
+        prompts = queue.held_prompt_tokens
+        return Load(
+            sums.running - queue.held,
+            sums.unstarted - queue.held,
+            sums.queued_tokens - prompts,
+            sums.held_tokens - prompts,
+            sums.expected_tokens - queue.held_output_tokens,
+        )
+
+    def looked(self) -> None:
+        """The engine's figures are new."""
+        figures = self._watch.figures
+        self.room.looked(
+            self.sent(), figures.running, figures.waiting, figures.kv_usage, figures.kv_capacity_tokens
+        )
+        self.release()
+
+    def must_wait(self, estimate: Estimate, settings: QueueSettings) -> bool:
+        """Whether one more request would only wait in the engine, or would overtake those that wait here."""
+        waiting = self._watch.waiting
+        if self.queue.held or (waiting and waiting >= settings.max_waiting):
+            return True
+        room = self.room
+        return not (room.unlimited or room.takes(self.sent(), estimate.prompt_tokens, estimate.output_tokens))
+
+    def hold(self, facts: RequestFacts, estimate: Estimate, settings: QueueSettings) -> HeldHere:
+        """Take a request in, before it is in the ledger; the caller owes a `wait`.
+
+        Raises TooLate when it would wait beyond its deadline, QueueFull at a bound. Another one may leave for it.
+        """
+        now, queue = self._now(), self.queue
+        seconds = duration_seconds(settings.timeout)
+        if facts.deadline_seconds is not None:
+            seconds = min(seconds, facts.deadline_seconds)
+        held = HeldHere(facts, estimate, now, seconds)
+        self._check_deadline(held, now)
+        # Those that wait in the engine have places of the queue too.
+        places = max(0, settings.max_waiting - self._watch.waiting)
+        queue.limits = Limits(places, int(quantity_value(settings.max_bytes)))
+        reason = queue.offer(held)
+        if reason is not None:
+            victim = queue.make_room(held)
+            if victim is None:
+                self._refused(reason)
+                raise self._full("its queue is full")
+            self._settle(victim, Refusal.DISPLACED, self._full("one that goes before took the place"))
+            queue.offer(held)
+        self.drain.waiting(now)
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._go_round(), name="engine-queue")
+        return held
+
+    async def wait(self, held: HeldHere) -> None:
+        """Until it may go to the engine. Raises Refused when it may not."""
+        try:
+            await held.turn
+        finally:
+            self.queue.remove(held)
+
+    def release(self) -> None:
+        """Let go what the engine has room for; called when something has changed that may make room."""
+        queue = self.queue
+        if not queue.held or self._why_none() is not None:
+            return
+        now = self._now()
+        while (held := queue.next(now)) is not None:
+            if not self.room.takes(self.sent(), held.prompt_tokens, held.output_tokens):
+                return
+            queue.went(held)
+            self.drain.left(held.work_tokens, now, empty=not queue.held)
+            if not held.turn.done():
+                held.turn.set_result(None)
+
+    def over(self, held: HeldHere, entry: Entry) -> None:
+        """A request that was held has ended: its tenant pays for what it took."""
+        self.queue.settle(held, entry.uncached_tokens + entry.output_tokens)
+
+    async def close(self) -> None:
+        """Whoever waits hears that the sidecar ends."""
+        if self._rounds is not None:
+            self._rounds.cancel()
+            await asyncio.gather(self._rounds, return_exceptions=True)
+        self._refuse_all("the sidecar ends")
+
+    async def _go_round(self) -> None:
+        """As long as something waits: turn away who is late, look at the engine, let go what has room."""
+        look_at = self._now() + _LOOK_SECONDS
+        while self.queue.held:
+            await asyncio.sleep(_ROUND_SECONDS)
+            try:
+                self._expire()
+                why_none = self._why_none()
+                if why_none is not None:
+                    self._refuse_all(why_none)
+                elif self._now() >= look_at:
+                    await self._look()
+                    look_at = self._now() + _LOOK_SECONDS
+                else:
+                    self.release()
+            except Exception:  # who is held depends on this loop
+                log.exception("letting requests go to the engine failed; going on")
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(_LOOK_TIMEOUT_SECONDS):
+                await self._watch.scrape()
+        except TimeoutError:
+            self.release()
+        else:
+            self.looked()
+
+    def _expire(self) -> None:
+        now = self._now()
+        for held in self.queue.expire(now):
+            waited = now - held.offered_at
+            own = held.facts.deadline_seconds is not None and waited >= held.facts.deadline_seconds
+            within = f"its own deadline of {waited:.3g} s" if own else f"{waited:.0f} s"
+            message = f"The engine of {self._pod} had no room for the request within {within}; try later."
+            error = QueueTimeout(message, self._retry_after_seconds())
+            self._settle(held, Refusal.DEADLINE if own else Refusal.TIMEOUT, error)
+
+    def _refuse_all(self, why: str) -> None:
+        while (held := self.queue.next(0.0)) is not None:
+            self.queue.remove(held)
+            error = NoPods(f"The engine of {self._pod} takes no requests: {why}.", _NO_ENGINE_SECONDS)
+            self._settle(held, Refusal.NO_PODS, error)
+
+    def _check_deadline(self, held: HeldHere, now: float) -> None:
+        if held.facts.deadline_seconds is None:
+            return
+        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant))
+        if wait is not None and now + wait > held.deadline:
+            self._refused(Refusal.DEADLINE)
+            message = (
+                f"At the rate of now {self._pod} would begin with the request in {wait:.3g} s, and its deadline "
+                f"leaves {held.deadline - now:.3g} s; try later, or give it more time."
+            )
+            raise TooLate(message, self._retry_after_seconds())
+
+    def _full(self, why: str) -> QueueFull:
+        waiting = self.queue.held + self._watch.waiting
+        message = f"{waiting} requests wait for {self._pod} already and {why}; try later."
+        return QueueFull(message, self._retry_after_seconds())
+
+    def _retry_after_seconds(self) -> float:
+        return self.drain.retry_after_seconds(self.queue.held_work_tokens)
+
+    def _settle(self, held: HeldHere, reason: Refusal, error: Refused) -> None:
+        if not held.turn.done():
+            self._refused(reason)
+            held.turn.set_exception(error)
