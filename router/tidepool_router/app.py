@@ -32,6 +32,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.keys_metrics import count_keys
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.keys import ApiKey, KeyRing
+from tidepool_router.metrics import Registry
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.handled import HandlerApplication
 from tidepool_router.proxy.peers import Peers
@@ -40,6 +41,7 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.settings import Options, read_sidecar_settings
 from tidepool_router.tls import OwnCertificate, Trust
+from tidepool_router.tracing.start import watching
 
 _log: Final = logging.getLogger("tidepool.router")
 
@@ -49,6 +51,7 @@ class Role:
     """What a role brings: an application for the traffic port, handlers for the other two."""
 
     traffic: Application
+    registry: Registry
     metrics: Handler
     control: Handler
 
@@ -92,6 +95,10 @@ async def serving(options: Options) -> AsyncIterator[Running]:
         services.pools.start()
         certificate = _own_certificate(options, services)
         role = await _role(options, services, stack)
+        if sight := watching(options, role.registry):
+            sight.start()
+            stack.push_async_callback(sight.close)
+            services.sight = sight
         traffic = Server(role.traffic, options.limits, "traffic")
         control = _DrainNotice(role.control, traffic)
         metrics_server = Server(HandlerApplication(services, role.metrics), options.limits, "metrics")
@@ -188,7 +195,7 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     control = gateway_control(fleet, options.drain_seconds)
     keys = await _keys(options.keys_file, fleet, services)
     application = Gateway(services, fleet, version("tidepool"), keys)
-    return Role(application, gateway_metrics(fleet), _Both(loads, control))
+    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), _Both(loads, control))
 
 
 async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, wait: bool) -> None:
@@ -235,4 +242,4 @@ async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) 
         peers = Peers(options.peers, state.boot, own, services.spawn, trust=_trust(options, services))
         stack.callback(peers.close)
     application = Sidecar(services, state, pool, loads, peers)
-    return Role(application, sidecar_metrics(state), sidecar_control(state))
+    return Role(application, state.metrics.registry, sidecar_metrics(state), sidecar_control(state))

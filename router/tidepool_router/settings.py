@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from tidepool_api.routing import SidecarSettings
 from tidepool_router.errors import SettingsError
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.tracing import settings as tracing
 
 _Document = TypeVar("_Document", bound=BaseModel)
 _LIMIT_FIELDS: Final = get_type_hints(Limits)
@@ -35,6 +36,7 @@ class Options:
     namespace: str
     drain_seconds: float
     log_level: str
+    watching: tracing.Watching = dataclasses.field(default_factory=tracing.Watching)
     wait_for_file: bool = False
     engine_host: str = ""
     engine_port: int = 0
@@ -69,6 +71,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         namespace=environment.get("POD_NAMESPACE") or "default",
         drain_seconds=given.drain_seconds,
         log_level=given.log_level,
+        watching=tracing.watching(given, environment),
         wait_for_file=given.wait_for_file,
         tls_cert=given.tls_cert,
         tls_key=given.tls_key,
@@ -200,6 +203,7 @@ def _add_common(role: argparse.ArgumentParser) -> None:
         "--pod-server-name", metavar="NAME", help="what their certificates must name; default: the address"
     )
     role.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    tracing.add_flags(role)
     limits = role.add_argument_group("limits")
     for field in dataclasses.fields(Limits):
         flag = "--" + field.name.replace("_", "-")

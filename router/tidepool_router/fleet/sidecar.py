@@ -92,6 +92,11 @@ class SidecarState:
         return Health.HUNG if self.watch.hung else Health.READY
 
     @property
+    def pool(self) -> str:
+        """`namespace/name`."""
+        return f"{self.settings.namespace}/{self.settings.pool}"
+
+    @property
     def boot(self) -> str:
         """Tells this process from all others."""
         return self._boot
@@ -163,7 +168,7 @@ class SidecarState:
         models, figures = self.watch.probe.models, self.watch.figures
         return LoadReport(
             pod=self.pod,
-            pool=f"{self.settings.namespace}/{self.settings.pool}",
+            pool=self.pool,
             model=self.settings.model or (models[0] if models else ""),
             boot=self._boot,
             seq=self._seq,

@@ -20,6 +20,7 @@ from tidepool_router.ledger import Entry, Outcome
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
+from tidepool_router.tracing.life import Life
 from tidepool_router.wire import usage as usages
 from tidepool_router.wire.errors import REASONS, blames_engine, error_event, refusal_answer
 from tidepool_router.wire.messages import AnswerReader, Request
@@ -51,6 +52,7 @@ class Exchange(ABC):
         "_drop_usage",
         "_entry",
         "_head_sent",
+        "_life",
         "_limits",
         "_observer",
         "_replaying",
@@ -65,6 +67,7 @@ class Exchange(ABC):
 
     mark = b""  # a header line that is added to the request
     holds_drain = True
+    watched = True  # whether spans and access lines tell of it
     first_byte_seconds: float | None = None  # None: the limit for inference
 
     def __init__(self, services: Services, request: Request, client: ServerConnection, api: Api) -> None:
@@ -92,6 +95,10 @@ class Exchange(ABC):
         self._replaying = False
         self._body_gone = False
         services.bodies_bytes += self._body_bytes
+        sight = services.sight
+        self._life: Life | None = None
+        if sight is not None and self.watched:
+            self._life = sight.begin(request, client.remote_address, client.arriving_since, self._started_at)
 
     def begin(self) -> None:
         """Start; a defect on the way must not leave the books open."""
@@ -122,6 +129,9 @@ class Exchange(ABC):
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         """Called exactly once, whatever happened; `usage` is what the engine counted."""
 
+    def _describe(self, life: Life) -> None:  # noqa: B027 (what is not watched has nothing to tell)
+        """Tell whoever watches what this request was to its subclass."""
+
     def _send(self, pool: ConnectionPool) -> None:
         """Send the request to an endpoint, over an idle connection or a new one."""
         upstream = pool.take()
@@ -145,6 +155,7 @@ class Exchange(ABC):
             self._refuse(Refusal(500, "server_error", "internal_error", message), Outcome.ERROR)
 
     async def _connect(self, pool: ConnectionPool) -> None:
+        began_at = monotonic()
         try:
             upstream = await pool.connect()
         except UpstreamError as error:
@@ -152,6 +163,8 @@ class Exchange(ABC):
             self._fail(error)
             return
         self._task = None
+        if self._life is not None:
+            self._life.passed("connect", began_at, monotonic())
         if self._done:  # cancelled too late for the connection to notice
             pool.give(upstream)
         else:
@@ -165,7 +178,9 @@ class Exchange(ABC):
         if target[:1] != b"/":  # as a client writes to a proxy
             target = b"/" + target.split(b"/", 3)[-1]
         method = request.method
-        parts = [method, b" ", target, b" HTTP/1.1\r\n", request.joined, b"x-request-id: ", self._request_id]
+        life = self._life
+        lines = request.joined if life is None else life.sent(request.lines, monotonic())
+        parts = [method, b" ", target, b" HTTP/1.1\r\n", lines, b"x-request-id: ", self._request_id]
         if body or method == b"POST":
             parts += (b"\r\ncontent-length: ", str(len(body)).encode())
         parts += (b"\r\n", self.mark, b"\r\n")
@@ -367,6 +382,8 @@ class Exchange(ABC):
         client, observer = self._client, self._observer
         self._warn("an answer was cut", str(error))
         self._broke_off()
+        if self._life is not None:
+            self._life.error = error.kind
         self._finish(Outcome.ERROR, 502)
         if observer is None:
             client.abort()
@@ -389,13 +406,19 @@ class Exchange(ABC):
 
     def _warn(self, what: str, why: str) -> None:
         request_id = self._request_id.decode("latin-1")
-        self._services.warn(what, reason=why, request_id=request_id, api=self._api.value)
+        self._services.warn(what, reason=why, request_id=request_id, api=self._api.value, **self._whereabouts())
+
+    def _whereabouts(self) -> dict[str, str]:
+        """Pool and pod, for the log of what went wrong."""
+        return {}
 
     def _refuse(self, refusal: Refusal, outcome: Outcome) -> None:
         """Answer with an error of the router's own."""
         if self._done:
             return
         client, request = self._client, self._request
+        if self._life is not None:
+            self._life.error = refusal.code
         self._finish(outcome, refusal.status)
         close = not request.keep_alive or client.last_answer
         extra = b"x-request-id: %b\r\n" % self._request_id
@@ -416,7 +439,20 @@ class Exchange(ABC):
         if task is not None:
             task.cancel()
         self._forget_body()
-        self._close_books(outcome, status, self._usage(), monotonic() if now is None else now)
+        if now is None:
+            now = monotonic()
+        self._close_books(outcome, status, self._usage(), now)
+        if self._life is not None:
+            self._tell(self._life, outcome, status, now)
+
+    def _tell(self, life: Life, outcome: Outcome, status: int, now: float) -> None:
+        """The request is over, and somebody watches."""
+        self._life = None
+        life.request_id = self._request_id.decode("latin-1")
+        self._describe(life)
+        sight = self._services.sight
+        if sight is not None:
+            sight.ended(life, outcome, status, now)
 
     def _usage(self) -> Usage | None:
         if self._observer is not None:

@@ -25,6 +25,7 @@ from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.keyed import charge, identify, require_model, used_tokens, within_grant
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
+from tidepool_router.tracing.life import Life
 from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
 from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
@@ -54,6 +55,7 @@ class Gateway:
             return self._begin(request, connection)
         except Refused as refused:
             self.fleet.metrics.unrouted[refused.refusal.status].inc()
+            self.services.refused(request, connection, refused.refusal)
             raise
 
     def _begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
@@ -178,9 +180,16 @@ class GatewayExchange(Exchange):
             self._refuse(refused.refusal, Outcome.REFUSED)
             return
         self._task = None
-        self._queued_seconds += monotonic() - self._held_since
-        self._held_since = None
+        self._held_until(monotonic())
         self._go(reservation)
+
+    def _held_until(self, now: float) -> None:
+        since, self._held_since = self._held_since, None
+        if since is None:
+            return
+        self._queued_seconds += now - since
+        if self._life is not None:
+            self._life.passed("queue", since, now)
 
     def _go(self, reservation: Reservation) -> None:
         self._reservation = reservation
@@ -221,6 +230,8 @@ class GatewayExchange(Exchange):
                 other.close(Outcome.CANCELLED, now)
             return False
         if reservation is not None:
+            if self._life is not None:
+                self._life.failed(reservation.pod, error.kind, now)
             reservation.close(Outcome.ERROR, now)
         self._pool.metrics.retries[error.kind].inc()
         if other is None:
@@ -260,7 +271,7 @@ class GatewayExchange(Exchange):
         ended.codes[status].value += 1.0
         ended.duration.observe(now - self._started_at)
         if self._held_since is not None:  # it ended in the queue
-            self._queued_seconds += now - self._held_since
+            self._held_until(now)
         if self._queued_seconds:
             ended.queue.observe(self._queued_seconds)
         reservation = self._reservation
@@ -281,3 +292,15 @@ class GatewayExchange(Exchange):
             if entry.output_tokens > 1:
                 ended.per_token.observe((now - first_token_at) / (entry.output_tokens - 1))
         reservation.close(outcome, now)
+
+    def _describe(self, life: Life) -> None:
+        life.facts, life.pool, life.queued_seconds = self._facts, self._pool.name, self._queued_seconds
+        reservation = self._reservation
+        if reservation is not None:
+            endpoint = reservation.endpoint
+            life.pod, life.reason, life.entry = reservation.pod, reservation.reason, reservation.entry
+            life.address = (endpoint.host, endpoint.port)
+
+    def _whereabouts(self) -> dict[str, str]:
+        reservation = self._reservation
+        return {"pool": self._pool.name} | ({} if reservation is None else {"pod": reservation.pod})

@@ -21,6 +21,7 @@ from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.peers import Peer, Peers, best_peer
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
+from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.headers import HANDED_ON_MARK, POD
 from tidepool_router.wire.messages import Request
@@ -50,6 +51,7 @@ class Trip:
     failures: int = 0
     tried: tuple[str, ...] = ()
     deadline: float | None = None
+    life: Life | None = None
 
 
 class _Held(Ticket):
@@ -197,7 +199,7 @@ class Home(Protocol):
 class HandOnExchange(Exchange):
     """One request that another engine serves. It is in the peer's ledger and not in the own one."""
 
-    __slots__ = ("_handon", "_home", "_moved", "_peer", "_trip")
+    __slots__ = ("_handon", "_home", "_looking_since", "_moved", "_peer", "_trip")
 
     mark = HANDED_ON_MARK + b": 1\r\n"
 
@@ -208,14 +210,17 @@ class HandOnExchange(Exchange):
         self._trip = trip
         self._peer: Peer | None = None
         self._moved = False
+        self._looking_since = self._started_at
         self._choices = trip.facts.choices
         self._drop_usage = trip.drop_usage
         self._request_id = trip.request_id = trip.request_id or self._request_id
+        self._life = trip.life = trip.life or self._life
 
     def _start(self) -> None:
         self._spawn(self._find())
 
     async def _find(self) -> None:
+        self._looking_since = monotonic()
         try:
             while not self._go(await self._handon.place(self._trip, self._client)):
                 pass  # the own engine has just gone again: now `place` waits
@@ -228,6 +233,7 @@ class HandOnExchange(Exchange):
         if endpoint is None:
             return self._go_home()
         self._task = None
+        self._found()
         self._peer = place
         self._send(self._services.pools.at(endpoint.host, endpoint.port, endpoint.trust))
         return True
@@ -241,6 +247,8 @@ class HandOnExchange(Exchange):
         body = request.body
         self._task = None
         self._moved = True
+        self._found()
+        self._life = None  # the other exchange has it
         self._finish(Outcome.OK, 200)
         request.body = body  # another exchange's now
         self._home.run_here(self._trip, admitted, self._client)
@@ -257,6 +265,8 @@ class HandOnExchange(Exchange):
             return False
         if not self._handon.again(self._trip, peer.key, sent=error.kind != "connect"):
             return False
+        if self._life is not None:
+            self._life.failed(peer.report.pod, error.kind, monotonic())
         self._spawn(self._find())
         return True
 
@@ -269,3 +279,22 @@ class HandOnExchange(Exchange):
             metrics.unserved(status, outcome)
         else:
             metrics.handed_on(outcome)
+
+    def _found(self) -> None:
+        if self._life is not None:
+            now = monotonic()
+            self._life.passed("queue", self._looking_since, now)
+            self._life.queued_seconds += now - self._looking_since
+
+    def _describe(self, life: Life) -> None:
+        state, peer = self._handon.state, self._peer
+        life.facts, life.pool = self._trip.facts, state.pool
+        if peer is None or peer.endpoint is None:
+            self._found()
+        else:
+            life.pod, life.reason = peer.report.pod, "handed_on"
+            life.address = (peer.endpoint.host, peer.endpoint.port)
+
+    def _whereabouts(self) -> dict[str, str]:
+        pool = {"pool": self._handon.state.pool}
+        return pool if self._peer is None else pool | {"pod": self._peer.report.pod}

@@ -68,6 +68,7 @@ class ServerConnection(asyncio.Protocol):
         "_refusal",
         "_server",
         "_writing_paused",
+        "arriving_since",
         "deadline",
         "transport",
     )
@@ -85,6 +86,7 @@ class ServerConnection(asyncio.Protocol):
         self._closing = False
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.deadline = 0.0
+        self.arriving_since = 0.0  # first byte of a request that has not come whole at once, else 0
 
     # asyncio calls these.
 
@@ -253,13 +255,18 @@ class ServerConnection(asyncio.Protocol):
     def _wait_for_more(self) -> None:
         reader = self._reader
         limits = self._limits
+        now = monotonic()
+        if not (reader.reading_head or reader.reading_body):
+            self.arriving_since = 0.0
+        elif not self.arriving_since:
+            self.arriving_since = now
         if reader.reading_body:
-            self.deadline = monotonic() + limits.body_seconds
+            self.deadline = now + limits.body_seconds
             if reader.wants_continue:
                 reader.wants_continue = False
                 self.transport.write(_CONTINUE)
         else:
-            self.deadline = monotonic() + (limits.header_seconds if reader.reading_head else limits.idle_seconds)
+            self.deadline = now + (limits.header_seconds if reader.reading_head else limits.idle_seconds)
 
     def _begin(self, request: Request) -> None:
         try:

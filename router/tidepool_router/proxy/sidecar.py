@@ -22,6 +22,7 @@ from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
+from tidepool_router.tracing.life import Life
 from tidepool_router.wire.body import ask_usage
 from tidepool_router.wire.messages import AnswerReader, Request
 from tidepool_router.wire.paths import Kind, Route, model_of
@@ -52,6 +53,13 @@ class Sidecar:
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         """Application."""
+        try:
+            return self._begin(request, connection)
+        except Refused as refused:
+            self.services.refused(request, connection, refused.refusal)
+            raise
+
+    def _begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         route = request.route
         if route is None or route.kind is Kind.CLOSED or request.method not in route.methods:
             turn_away(request, connection, route)
@@ -186,6 +194,9 @@ class SidecarExchange(Exchange):
         other = self._sidecar.engine_failed(self._trip(error), error, self._client)
         if other is None:
             return False
+        life, self._life = self._life, None  # the other exchange has it
+        if life is not None:
+            life.failed(self._sidecar.state.pod, error.kind, monotonic())
         self._finish(Outcome.ERROR, 502)
         request.body = body  # the other exchange's now
         self._client.hand_over(other)
@@ -194,7 +205,7 @@ class SidecarExchange(Exchange):
 
     def _trip(self, error: UpstreamError) -> Trip:
         refused = NoPods(f"The engine of {self._sidecar.state.pod} failed: {error}.")
-        return Trip(self._request, self._facts, self._drop_usage, refused, self._request_id)
+        return Trip(self._request, self._facts, self._drop_usage, refused, self._request_id, life=self._life)
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         entry = self._entry
@@ -208,6 +219,14 @@ class SidecarExchange(Exchange):
         if self._held is not None:
             self._sidecar.state.waiting.over(self._held, entry)
         entry.close(outcome, now)
+
+    def _describe(self, life: Life) -> None:
+        state, engine = self._sidecar.state, self._sidecar.engine
+        life.facts, life.pool, life.pod, life.entry = self._facts, state.pool, state.pod, self._entry
+        life.address = (engine.host, engine.port)
+
+    def _whereabouts(self) -> dict[str, str]:
+        return {"pool": self._sidecar.state.pool, "pod": self._sidecar.state.pod}
 
 
 class ReturnedExchange(SidecarExchange):
@@ -225,6 +244,7 @@ class ReturnedExchange(SidecarExchange):
         super().__init__(sidecar, trip.request, client, trip.facts, admitted, drop_usage=trip.drop_usage)
         self._past = trip
         self._request_id = trip.request_id or self._request_id
+        self._life = trip.life
 
     def _trip(self, error: UpstreamError) -> Trip:
         del error
@@ -236,6 +256,7 @@ class Asking(Exchange):
 
     __slots__ = ("_card", "_shows_models", "_sidecar")
 
+    watched = False
     first_byte_seconds: float | None = 10.0  # no prefill and no queue stands before the answer
 
     def __init__(
