@@ -10,6 +10,7 @@ from tidepool_router.control import Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.proxy.server import ServerConnection
+from tidepool_router.proxy.services import Services
 from tidepool_router.wire.body import inspect, rename_model, set_priority
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
@@ -118,6 +119,13 @@ def turn_away(request: Request, connection: ServerConnection, route: Route | Non
     closing = b"" if keep_alive else b"connection: close\r\n"
     connection.write(b"HTTP/1.1 204 No Content\r\nallow: %b\r\n%b\r\n" % (b", ".join(_allowed(route)), closing))
     connection.finished(keep_alive=keep_alive)
+
+
+def tell_of_refusal(services: Services, request: Request, connection: ServerConnection, refused: Refused) -> None:
+    """Tell whoever watches of a request that was turned away before it had an exchange."""
+    if services.sight is not None:
+        arrived_at = connection.arriving_since
+        services.sight.refused(request, connection.remote_address, arrived_at, refused.refusal)
 
 
 def _allowed(route: Route) -> tuple[bytes, ...]:

@@ -18,6 +18,7 @@ from tidepool_router.proxy.begin import (
     prioritised,
     refuse_path,
     renamed,
+    tell_of_refusal,
     turn_away,
     write_response,
 )
@@ -55,7 +56,7 @@ class Gateway:
             return self._begin(request, connection)
         except Refused as refused:
             self.fleet.metrics.unrouted[refused.refusal.status].inc()
-            self.services.refused(request, connection, refused.refusal)
+            tell_of_refusal(self.services, request, connection, refused)
             raise
 
     def _begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:

@@ -10,10 +10,8 @@ from typing import Any, Final
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.proxy.budgets import ReplayMemory, RetryBudget
 from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.upstream import ConnectionPools
 from tidepool_router.tracing.sight import Sight
-from tidepool_router.wire.messages import Request
 
 _log: Final = logging.getLogger("tidepool.router")
 _WARNINGS_PER_SECOND: Final = 10
@@ -48,11 +46,6 @@ class Services:
         self._warnings += 1
         if self._warnings <= _WARNINGS_PER_SECOND:
             _log.warning(message, extra=facts)
-
-    def refused(self, request: Request, client: ServerConnection, refusal: Refusal) -> None:
-        """Tell whoever watches of a request that was turned away before it had an exchange."""
-        if self.sight is not None:
-            self.sight.refused(request, client.remote_address, client.arriving_since, refusal)
 
     def check_room(self, size: int) -> None:
         """Raises Refused when the bodies of all requests together would take too much memory."""

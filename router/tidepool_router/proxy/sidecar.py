@@ -14,7 +14,7 @@ from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.proxy.begin import facts_of, prioritised, renamed, tell_priority, turn_away
+from tidepool_router.proxy.begin import facts_of, prioritised, renamed, tell_of_refusal, tell_priority, turn_away
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
@@ -56,7 +56,7 @@ class Sidecar:
         try:
             return self._begin(request, connection)
         except Refused as refused:
-            self.services.refused(request, connection, refused.refusal)
+            tell_of_refusal(self.services, request, connection, refused)
             raise
 
     def _begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
@@ -142,7 +142,7 @@ class Sidecar:
 class SidecarExchange(Exchange):
     """One inference request at the sidecar."""
 
-    __slots__ = ("_facts", "_held", "_sidecar")
+    __slots__ = ("_facts", "_held", "_queued_seconds", "_sidecar")
 
     def __init__(
         self,
@@ -158,6 +158,7 @@ class SidecarExchange(Exchange):
         self._sidecar = sidecar
         self._facts = facts
         self._entry, self._held = admitted
+        self._queued_seconds: float | None = None
         self._choices = facts.choices
         self._drop_usage = drop_usage
 
@@ -179,7 +180,14 @@ class SidecarExchange(Exchange):
             self._refuse(refused.refusal, Outcome.REFUSED)
         else:
             self._task = None
+            self._held_until(held, monotonic())
             self._send(self._sidecar.engine)
+
+    def _held_until(self, held: HeldHere, now: float) -> None:
+        self._queued_seconds = now - held.offered_at
+        if self._life is not None:
+            self._life.queued_seconds += self._queued_seconds
+            self._life.passed("queue", held.offered_at, now)
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         del answer
@@ -216,8 +224,12 @@ class SidecarExchange(Exchange):
             entry.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
             if outcome is Outcome.OK:
                 self._sidecar.state.estimator.learn(self._facts, usage.prompt_tokens, usage.output_tokens)
-        if self._held is not None:
-            self._sidecar.state.waiting.over(self._held, entry)
+        held, state = self._held, self._sidecar.state
+        if held is not None:
+            state.waiting.over(held, entry)
+            if self._queued_seconds is None:  # it ended in the queue
+                self._held_until(held, now)
+            state.metrics.ended[outcome].queue.observe(self._queued_seconds or 0.0)
         entry.close(outcome, now)
 
     def _describe(self, life: Life) -> None:
