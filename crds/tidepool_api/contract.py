@@ -69,6 +69,7 @@ HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_GATEWAY: Final = "x-tidepool-gateway"
 HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
 # Response headers.
+HEADER_POOL: Final = "x-tidepool-pool"  # the pool that served a request of a pool with `traffic`
 HEADER_POD: Final = "x-tidepool-pod"
 HEADER_QUEUE_MS: Final = "x-tidepool-queue-ms"
 # Between sidecar and gateway; taken off before the client sees the answer.
@@ -107,6 +108,9 @@ METRIC_GATEWAY_PICKS: Final = "tidepool_gateway_picks_total"  # labels: pool, re
 METRIC_GATEWAY_RETRIES: Final = "tidepool_gateway_retries_total"  # labels: pool, reason
 METRIC_GATEWAY_EJECTIONS: Final = "tidepool_gateway_ejections_total"  # labels: pool, reason
 METRIC_GATEWAY_ENDPOINTS: Final = "tidepool_gateway_endpoints"  # labels: pool, state
+METRIC_GATEWAY_ROUTED: Final = "tidepool_gateway_routed_total"  # labels: pool, to, reason
+METRIC_GATEWAY_MIRRORED: Final = "tidepool_gateway_mirrored_total"  # labels: pool, outcome
+METRIC_GATEWAY_CLASSIFIED: Final = "tidepool_gateway_classified_total"  # labels: pool, outcome
 METRIC_KEY_REQUESTS: Final = "tidepool_gateway_key_requests_total"  # labels: key (its id), tenant
 METRIC_KEY_TOKENS: Final = "tidepool_gateway_key_tokens_total"  # labels: key, tenant
 METRIC_KEY_REFUSED: Final = "tidepool_gateway_key_refused_total"  # labels: key, reason

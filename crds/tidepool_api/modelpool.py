@@ -14,6 +14,7 @@ from tidepool_api.placement import Access, Cache, Disaggregation, Disruption, Po
 from tidepool_api.routing import Routing
 from tidepool_api.scaling import Replicas, Scaling
 from tidepool_api.status import ModelPoolStatus
+from tidepool_api.traffic import Traffic
 
 KIND: Final = "ModelPool"
 # The longest name that is derived from a pool's is that of its Services, which are DNS labels.
@@ -50,12 +51,38 @@ OWN_ALIAS: Final = Rule(
     holds=lambda pool: pool.spec.model.name is not None or pool.metadata.name not in pool.spec.model.aliases,
     field=".spec.model.aliases",
 )
+OWN_TRAFFIC: Final = Rule(
+    "!has(self.spec.traffic) || ("
+    "(!has(self.spec.traffic.split) || self.spec.traffic.split.all(share, share.pool != self.metadata.name))"
+    " && (!has(self.spec.traffic.fallback) || !(self.metadata.name in self.spec.traffic.fallback))"
+    " && (!has(self.spec.traffic.mirror) || self.spec.traffic.mirror.pool != self.metadata.name))",
+    "names this pool itself in split, mirror or fallback, where only other pools have a place; take it out",
+    holds=lambda pool: pool.spec.traffic is None or pool.metadata.name not in _elsewhere(pool.spec.traffic),
+    field=".spec.traffic",
+)
+SAME_NAMESPACE: Final = Rule(
+    "!has(self.traffic) || ("
+    "(!has(self.traffic.split) || self.traffic.split.all(share, !share.pool.contains('/')))"
+    " && (!has(self.traffic.fallback) || self.traffic.fallback.all(pool, !pool.contains('/')))"
+    " && (!has(self.traffic.mirror) || !self.traffic.mirror.pool.contains('/'))"
+    " && (!has(self.traffic.rules) || self.traffic.rules.all(rule,"
+    " (!has(rule.pool) || !rule.pool.contains('/'))"
+    " && (!has(rule.classifier) || rule.classifier.classes.all(each, !each.pool.contains('/'))))))",
+    "names a pool with a slash; only pools of the same namespace can be named, by their plain name",
+    holds=lambda spec: spec.traffic is None or not any("/" in pool for pool in spec.traffic.targets),
+    field=".traffic",
+)
+
+
+def _elsewhere(traffic: Traffic) -> tuple[str, ...]:
+    shares = tuple(share.pool for share in traffic.split)
+    return shares + traffic.fallback + ((traffic.mirror.pool,) if traffic.mirror is not None else ())
 
 
 class ModelPoolSpec(Ruled):
     """What is wanted of a pool."""
 
-    RULES = (SHARDS,)
+    RULES = (SHARDS, SAME_NAMESPACE)
 
     model: Model = Field(description="What is served, and under which names.")
     engine: Engine = Field(default_factory=Engine, description="The vLLM engine of each pod.")
@@ -80,6 +107,11 @@ class ModelPoolSpec(Ruled):
     routing: Routing = Field(
         default_factory=Routing, description="How requests reach the engines; changes restart nothing."
     )
+    traffic: Traffic | None = Field(
+        default=None,
+        description="What the gateway does with requests for this pool's names: rules, shares for other pools, "
+        "copies, fallback. Absent: they all go to this pool.",
+    )
     rollout: Rollout = Field(default_factory=Rollout, description="How a change of the pods is rolled out.")
     cache: Cache | None = Field(default=None, description="Where model files are kept. Absent: in each pod.")
     disruption: Disruption = Field(default_factory=Disruption, description="What an eviction may take away.")
@@ -94,7 +126,7 @@ class ModelPoolSpec(Ruled):
 class ModelPool(Ruled):
     """A pool of engines that serve one model."""
 
-    RULES = (NAME, OWN_ALIAS)
+    RULES = (NAME, OWN_ALIAS, OWN_TRAFFIC)
 
     api_version: str = API_VERSION
     kind: str = KIND

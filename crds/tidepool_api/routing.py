@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from tidepool_api.kube import Document, Rule, validations
+from tidepool_api.traffic import Traffic
 from tidepool_api.units import Duration, Quantity
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
@@ -90,6 +91,7 @@ class FleetPool(Document):
     models: tuple[Name, ...] = Field(min_length=1, max_length=64)
     endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
     routing: Routing = Routing()
+    traffic: Traffic | None = None
     # Somebody starts a pod when a request waits: hold it for coldStartTimeout, not for timeout.
     wakes: bool = False
 

@@ -78,17 +78,24 @@ def _up_to(longest: str) -> Rule:
     )
 
 
+UP_TO_TEN_SECONDS: Final = _up_to("10s")
 UP_TO_HOUR: Final = _up_to("1h")
 UP_TO_DAY: Final = _up_to("24h")
 UP_TO_WEEK: Final = _up_to("168h")
 # Longest duration to the rule that says so.
-LONGEST: Final = {"1h": UP_TO_HOUR, "24h": UP_TO_DAY, "168h": UP_TO_WEEK}
+LONGEST: Final = {"10s": UP_TO_TEN_SECONDS, "1h": UP_TO_HOUR, "24h": UP_TO_DAY, "168h": UP_TO_WEEK}
 _DURATION: Final = AfterValidator(DURATION_RULE.check)
 
 Duration = Annotated[
     str,
     Field(max_length=32, json_schema_extra=patterned(DURATION_PATTERN, DURATION_RULE)),
     _DURATION,
+]
+DurationUpToTenSeconds = Annotated[
+    str,
+    Field(max_length=32, json_schema_extra=patterned(DURATION_PATTERN, DURATION_RULE, UP_TO_TEN_SECONDS)),
+    _DURATION,
+    AfterValidator(UP_TO_TEN_SECONDS.check),
 ]
 DurationUpToHour = Annotated[
     str,

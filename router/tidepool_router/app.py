@@ -34,6 +34,7 @@ from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.keys import ApiKey, KeyRing
 from tidepool_router.metrics import Registry
 from tidepool_router.proxy.gateway import Gateway
+from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.handled import HandlerApplication
 from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import Application, Server
@@ -194,7 +195,9 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     loads = load_endpoints(fleet.feed, fleet.report)
     control = gateway_control(fleet, options.drain_seconds)
     keys = await _keys(options.keys_file, fleet, services)
-    application = Gateway(services, fleet, version("tidepool"), keys)
+    governance = Governance.of(services, fleet.metrics)
+    stack.push_async_callback(governance.close)
+    application = Gateway(services, fleet, version("tidepool"), keys, governance)
     return Role(application, fleet.metrics.registry, gateway_metrics(fleet), _Both(loads, control))
 
 

@@ -74,6 +74,7 @@ def _walk(node: Json, path: str) -> Iterator[tuple[str, str]]:
 # By the start of the message: a value that is accepted and one that is refused, wherever the rule stands.
 VALUES: dict[str, tuple[Any, Any]] = {
     "is not a duration": ("1m30s", "10 seconds"),
+    "is longer than 10s;": ("10s", "10001ms"),
     "is longer than 1h;": ("60m", "1h1s"),
     "is longer than 24h;": ("24h", "99999999999999h"),
     "is longer than 168h;": ("168h", "169h"),
@@ -90,6 +91,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "is not the resource of a device": ("amd.com/gpu", "gpu"),
     "is not Auto, a number or a percentage": ("Auto", "fast"),
     "is not a number or a percentage": ("100%", "Auto"),
+    "is not the name of a header": ("x-tier", "x tier"),
+    "is not an address without a user": ("https://a.b:8443/c?d=e", "http://user@a.b/"),
     "is not a step's name": ("step_2", "Step-2"),
 }
 
@@ -168,6 +171,31 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.routing.priorities": {"p" * 63: 1}},
         {"spec.routing.priorities": {"p" * 64: 1}},
         "spec.routing.priorities",
+    ),
+    ("", "names this pool itself"): Change(
+        {"spec.traffic.fallback": ["other"], "spec.traffic.rules[0].pool": "llama-8b"},
+        {"spec.traffic.fallback": ["llama-8b"]},
+        "spec.traffic",
+    ),
+    ("spec", "names a pool with a slash"): Change(
+        {"spec.traffic.rules[1].classifier.classes": [{"name": "hard", "pool": "other"}]},
+        {"spec.traffic.rules[1].classifier.classes": [{"name": "hard", "pool": "team-b/other"}]},
+        "spec.traffic",
+    ),
+    ("spec.traffic.rules[].classifier.timeout", "is not a duration"): Change(
+        {"spec.traffic.rules[1].classifier.timeout": "1.5s"},
+        {"spec.traffic.rules[1].classifier.timeout": "fast"},
+        "spec.traffic.rules[1].classifier.timeout",
+    ),
+    ("spec.traffic", "has shares of more than 100"): Change(
+        {"spec.traffic.split": [{"pool": "a", "percent": 40}, {"pool": "b", "percent": 60}]},
+        {"spec.traffic.split": [{"pool": "a", "percent": 41}, {"pool": "b", "percent": 60}]},
+        "spec.traffic.split",
+    ),
+    ("spec.traffic.rules[]", "needs either pool or classifier"): Change(
+        {"spec.traffic.rules[0]": {"name": "all", "pool": "other"}},
+        {"spec.traffic.rules[0]": {"name": "all"}},
+        "spec.traffic.rules[0]",
     ),
     ("spec.rollout", "is 0 and so is maxSurge"): Change(
         {"spec.rollout": {"maxSurge": "0%", "maxUnavailable": 1}},

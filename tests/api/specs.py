@@ -63,6 +63,33 @@ FULL_POOL: Json = {
             "priorities": {"interactive": 100, "batch": 0},
             "retries": 2,
         },
+        "traffic": {
+            "rules": [
+                {
+                    "name": "long",
+                    "when": {
+                        "models": ["chat-default"],
+                        "types": ["Chat", "Completions"],
+                        "minPromptTokens": 8000,
+                        "maxPromptTokens": 100000,
+                        "headers": [{"name": "x-tier", "values": ["gold"]}],
+                        "parameters": [{"name": "reasoning_effort", "values": ["high"]}],
+                    },
+                    "pool": "llama-long",
+                },
+                {
+                    "name": "hard",
+                    "classifier": {
+                        "url": "http://classifier.tools/route",
+                        "timeout": "300ms",
+                        "classes": [{"name": "hard", "pool": "llama-70b"}],
+                    },
+                },
+            ],
+            "split": [{"pool": "llama-8b-next", "percent": 5}],
+            "mirror": {"pool": "llama-8b-next", "percent": 10},
+            "fallback": ["llama-small"],
+        },
         "rollout": {
             "maxSurge": 1,
             "maxUnavailable": "25%",

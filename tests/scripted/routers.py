@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidepool_api.routing import Fleet, FleetPool, Routing, SidecarSettings
+from tidepool_api.traffic import Traffic
 from tidepool_router.control import load_endpoints
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.keys import KeyRing
 from tidepool_router.proxy.gateway import Gateway
+from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import Application, Server
@@ -78,11 +80,13 @@ async def start_gateway(
     wakes: bool = False,
     known: int | None = None,
     keys: KeyRing | None = None,
+    traffic: Traffic | None = None,
+    others: tuple[FleetPool, ...] = (),
     trust: Trust | None = None,
     tls: ssl.SSLContext | None = None,
     **limits: float,
 ) -> RunningRouter:
-    """A gateway with one pool; waits until it has heard of `known` of the endpoints (default: all)."""
+    """A gateway with one pool and `others`, which has heard of `known` of the endpoints (default: all)."""
     fleet = GatewayFleet(name="gateway", boot="test", trust=trust)
     await fleet.start()
     pool = FleetPool(
@@ -90,21 +94,32 @@ async def start_gateway(
         models=models,
         endpoints=endpoints,
         routing=routing or Routing(retries=retries),
+        traffic=traffic,
         wakes=wakes,
     )
-    fleet.apply(Fleet(pools=(pool,)))
+    fleet.apply(Fleet(pools=(pool, *others)))
 
     def pods() -> list[Any]:
         return [pod for state in fleet.pools.values() for pod in state.pods.values()]
 
-    wanted = len(endpoints) if known is None else known
+    wanted = len(endpoints) + sum(len(other.endpoints) for other in others) if known is None else known
     await until(lambda: sum(pod.report is not None for pod in pods()) >= wanted)
+    governed: list[Governance] = []
+
+    def application(services: Services) -> Gateway:
+        governed.append(Governance.of(services, fleet.metrics))
+        return Gateway(services, fleet, "0", keys, governed[0])
+
+    async def close() -> None:
+        await governed[0].close()
+        await fleet.close()
+
     return await _serve(
-        lambda services: Gateway(services, fleet, "0", keys),
+        application,
         limits,
         fleet,
         lambda: sum(pod.ledger.running for pod in pods()),
-        fleet.close,
+        close,
         tls=tls,
     )
 

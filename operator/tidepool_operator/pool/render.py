@@ -91,11 +91,13 @@ def sidecar_settings(pool: ModelPool) -> SidecarSettings:
 
 def fleet_pool(pool: ModelPool) -> FleetPool:
     """The pool as gateways see it."""
+    traffic = pool.spec.traffic
     return FleetPool(
         name=pool.key,
         models=pool.served_names,
         endpoints=(contract.peers_url(pool.metadata.name, pool.metadata.namespace),),
         routing=pool.spec.routing,
+        traffic=None if traffic is None else traffic.within(pool.metadata.namespace),
         wakes=pool.spec.scaling is not None or pool.spec.replicas > 0,
     )
 

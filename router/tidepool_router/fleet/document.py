@@ -7,6 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_snake
 
 from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
+from tidepool_api.traffic import Classifier, Mirror, Share, Traffic, TrafficRule, When
 from tidepool_router.documents import DocumentError, Path, dotted, line_of, load
 from tidepool_router.errors import SettingsError
 from tidepool_router.fleet.endpoint import parse_source
@@ -39,7 +40,8 @@ def read_fleet(text: str) -> FleetDocument:
         path: Path = first["loc"]
         raise FleetError(f"{dotted(path)}: {first['msg']}", line_of(text, path)) from error
     _check(fleet, text)
-    return FleetDocument(fleet, tuple(_unknown(data, Fleet, ())) + tuple(_doubled_models(fleet)))
+    warnings = [*_unknown(data, Fleet, ()), *_doubled_models(fleet), *_missing_targets(fleet)]
+    return FleetDocument(fleet, tuple(warnings))
 
 
 def _check(fleet: Fleet, text: str) -> None:
@@ -60,20 +62,38 @@ def _check(fleet: Fleet, text: str) -> None:
 def _doubled_models(fleet: Fleet) -> list[str]:
     owners: dict[str, str] = {}
     doubled = []
-    for pool in fleet.pools:
+    targets = {(pool.name, target) for pool in fleet.pools if pool.traffic for target in pool.traffic.targets}
+    for pool in sorted(fleet.pools, key=lambda pool: pool.traffic is None):
         for model in pool.models:
             owner = owners.setdefault(model, pool.name)
-            if owner != pool.name:
+            if owner != pool.name and (owner, pool.name) not in targets:
                 doubled.append(
                     f"the model {model!r} belongs to {owner!r}; {pool.name!r} gets none of its requests"
                 )
     return doubled
 
 
+def _missing_targets(fleet: Fleet) -> list[str]:
+    names = {pool.name for pool in fleet.pools}
+    return [
+        f"the traffic of {pool.name!r} names the pool {target!r}, which is not there: it gets nothing until it is"
+        for pool in fleet.pools
+        if pool.traffic is not None
+        for target in pool.traffic.targets
+        if target not in names
+    ]
+
+
 _NESTED: Final[dict[tuple[type[BaseModel], str], type[BaseModel]]] = {
     (Fleet, "pools"): FleetPool,
     (FleetPool, "routing"): Routing,
     (Routing, "queue"): Queue,
+    (FleetPool, "traffic"): Traffic,
+    (Traffic, "rules"): TrafficRule,
+    (Traffic, "split"): Share,
+    (Traffic, "mirror"): Mirror,
+    (TrafficRule, "when"): When,
+    (TrafficRule, "classifier"): Classifier,
 }
 
 

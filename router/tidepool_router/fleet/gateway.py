@@ -18,6 +18,7 @@ from tidepool_router.fleet.members import Members
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.resolve import Lookup, look_up
 from tidepool_router.fleet.shared_metrics import total
+from tidepool_router.governance import compile_traffic
 from tidepool_router.tls import Trust
 
 _TICK_SECONDS: Final = 0.05
@@ -112,6 +113,7 @@ class GatewayFleet:
         for config in wanted.values():
             self._update(config)
         self._name_models(fleet)
+        self._compile_traffic(fleet)
         self.gateways = fleet.gateways
         for follower in self._followers:
             follower()
@@ -158,6 +160,8 @@ class GatewayFleet:
             self.pools[config.name] = pool
             self._members[config.name] = Members(pool, self._executor, self._lookup, self._trust)
         else:
+            if pool.config.traffic != config.traffic:
+                self.metrics.forget_traffic(config.name)  # rules come and go, their series must not pile up
             pool.apply(config)
         self._members[config.name].update(config.endpoints)
 
@@ -171,12 +175,21 @@ class GatewayFleet:
 
     def _name_models(self, fleet: Fleet) -> None:
         models: dict[str, PoolState] = {}
-        for config in fleet.pools:
+        # A pool with `traffic` goes first: its canary serves the same model, and must not take its name.
+        for config in sorted(fleet.pools, key=lambda config: config.traffic is None):
             for model in config.models:
                 models.setdefault(model, self.pools[config.name])
         created = int(time.time())
         self._created = {model: self._created.get(model, created) for model in models}
         self._models = models
+
+    def _compile_traffic(self, fleet: Fleet) -> None:
+        for config in fleet.pools:
+            pool = self.pools[config.name]
+            if config.traffic is None:
+                pool.traffic = None
+            else:
+                pool.traffic = compile_traffic(config.traffic, pool, self.pools)
 
     async def _keep_house(self) -> None:
         ticks = 0

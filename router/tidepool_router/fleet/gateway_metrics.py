@@ -66,6 +66,22 @@ class GatewayMetrics:
         self.ejections = registry.counter(
             contract.METRIC_GATEWAY_EJECTIONS, "Pods left out for a while, by the failure.", "pool", "reason"
         )
+        self.routed = registry.counter(
+            contract.METRIC_GATEWAY_ROUTED,
+            "Requests of pools with traffic, by the pool that got them and why.",
+            "pool",
+            "to",
+            "reason",
+        )
+        self.mirrored = registry.counter(
+            contract.METRIC_GATEWAY_MIRRORED, "Copies of requests, by how they ended.", "pool", "outcome"
+        )
+        self.classified = registry.counter(
+            contract.METRIC_GATEWAY_CLASSIFIED,
+            "Questions to classifiers, by what came of them.",
+            "pool",
+            "outcome",
+        )
         self.held = registry.gauge(
             contract.METRIC_GATEWAY_HELD, "Requests held until a pod can take them.", "pool"
         )
@@ -93,8 +109,14 @@ class GatewayMetrics:
         for family in self._of_pools():
             family.drop(pool)
 
+    def forget_traffic(self, pool: str) -> None:
+        """The pool's traffic is another one now."""
+        for family in (self.routed, self.mirrored, self.classified):
+            family.drop(pool)
+
     def _of_pools(self) -> Iterator[Family[Value] | Family[Histogram]]:
         ended = self.ended
         yield from (ended.requests, ended.per_token, ended.queue, ended.duration, self.first_token)
         yield from (self.picks, self.retries, self.refused, self.ejections, self.held, self.endpoints)
+        yield from (self.routed, self.mirrored, self.classified)
         yield from (self.ledger.requests, self.ledger.tokens)

@@ -17,10 +17,12 @@ from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.holding import RETRY_AFTER_NO_POD_SECONDS, HeldRequest, Holding
 from tidepool_router.fleet.pod import NO_LIMIT, Pod, PodState
 from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.governance import Table
 from tidepool_router.ledger import Entry, Estimate, PoolSpeed, PrefixIndex, TokenEstimator
 from tidepool_router.ledger.chain import with_adapter
 from tidepool_router.picking import NO_MATCHES, make_picker
 
+_ON_THEIR_WAY: Final = frozenset((PodState.UNKNOWN, PodState.STARTING))
 _NEVER: Final = float("inf")
 
 
@@ -49,6 +51,7 @@ class PoolState:
         self.holding = Holding(config.name, _limits(config.routing), self._place, self._count_refusal)
         self.queue = self.holding.queue
         self.metrics = metrics.pool(config.name)
+        self.traffic: Table[PoolState] | None = None  # None: all requests for its names are its own
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
         # The pods that can be picked, as an immutable snapshot; made anew when stale, or when an ejection ends.
@@ -197,6 +200,13 @@ class PoolState:
     def has_other(self, keys: Collection[str], now: float) -> bool:
         """Whether a pod beside those with these keys can be picked."""
         return any(pod.key not in keys for pod in self._ready_pods(now))
+
+    def is_down(self, now: float) -> bool:
+        """Nothing takes requests and nothing is about to: no pod that starts, nobody who wakes a pool at zero."""
+        if self._ready_pods(now):
+            return False
+        states = [state for pod in self.pods.values() if (state := pod.state(now)) is not PodState.LEAVING]
+        return _ON_THEIR_WAY.isdisjoint(states) if states else not self.config.wakes
 
     def pod_changed(self) -> None:
         """Whether some pod can be picked may have changed."""

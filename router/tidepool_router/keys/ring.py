@@ -9,7 +9,7 @@ from tidepool_router.errors import Refusal, Refused
 from tidepool_router.keys.document import ApiKey
 from tidepool_router.keys.form import id_of
 from tidepool_router.keys.grant import Grant
-from tidepool_router.wire.messages import API_KEY, AUTHORIZATION
+from tidepool_router.wire.headers import API_KEY, AUTHORIZATION
 
 _BEARER: Final = b"bearer "
 _NOBODY: Final = bytes(32)

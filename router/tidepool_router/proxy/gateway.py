@@ -1,7 +1,7 @@
 """The gateway's exchanges: model name to pool, pool to pod, and to another pod when the first one fails."""
 
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -11,6 +11,7 @@ from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.governance import Table
 from tidepool_router.keys import Grant, KeyRing
 from tidepool_router.ledger import Outcome
 from tidepool_router.proxy.begin import (
@@ -23,7 +24,7 @@ from tidepool_router.proxy.begin import (
     write_response,
 )
 from tidepool_router.proxy.exchange import Exchange
-from tidepool_router.proxy.keyed import charge, identify, require_model, used_tokens, within_grant
+from tidepool_router.proxy.keyed import charge, cover, require_model, used_tokens, within_grant
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.tracing.life import Life
@@ -41,12 +42,34 @@ _FAULTS: Final = frozenset((500, 502, 503, 504))
 _DEATHS: Final = frozenset(("connect", "reset"))
 
 
+class Governs(Protocol):
+    """Makes the exchanges of pools that have `traffic`."""
+
+    def exchange(
+        self,
+        request: Request,
+        client: ServerConnection,
+        facts: RequestFacts,
+        pool: PoolState,
+        table: Table[PoolState],
+    ) -> "GatewayExchange":
+        """One exchange, not begun yet."""
+
+
 class Gateway:
     """Application of the gateway's traffic port."""
 
-    def __init__(self, services: Services, fleet: GatewayFleet, version: str, keys: KeyRing | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        fleet: GatewayFleet,
+        version: str,
+        keys: KeyRing | None = None,
+        governance: Governs | None = None,
+    ) -> None:
         self.services = services
         self.fleet = fleet
+        self._governance = governance
         self.keys = keys  # None: open to everybody who reaches it
         self._version = version
 
@@ -66,7 +89,7 @@ class Gateway:
             return None
         if route.kind is Kind.INFERENCE:
             return self._infer(request, connection, route)
-        grant = None if self.keys is None or route.path == _OPEN_PATH else identify(self.keys, request)
+        grant = None if self.keys is None or route.path == _OPEN_PATH else self.keys.grant_of(request.special)
         write_response(request, connection, self._own_answer(request, route, grant))
         return None
 
@@ -78,15 +101,23 @@ class Gateway:
             )
             raise Refused(Refusal(508, "server_error", "loop_detected", message))
         services = self.services
-        grant = None if self.keys is None else identify(self.keys, request)
+        grant = None if self.keys is None else self.keys.grant_of(request.special)
         services.check_room(len(request.body))
         services.retries.earn()
         facts, pool = self._route(request, route, grant)
-        if facts.model != pool.engine_model:
+        table = pool.traffic
+        if facts.model != pool.engine_model and table is None:
             request.body = renamed(request, pool.engine_model)
         # Last of what may refuse: from here on the exchange settles what was charged.
-        charged = None if grant is None else (grant, charge(grant, facts, pool))
-        exchange = GatewayExchange(services, request, connection, facts, pool)
+        charged = None
+        if grant is not None:
+            cover(request, facts, pool, grant)
+            charged = (grant, charge(grant, facts, pool))
+        exchange: GatewayExchange
+        if table is None or self._governance is None:
+            exchange = GatewayExchange(services, request, connection, facts, pool)
+        else:
+            exchange = self._governance.exchange(request, connection, facts, pool, table)
         exchange.charged = charged
         exchange.begin()
         return exchange

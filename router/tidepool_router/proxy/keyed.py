@@ -2,41 +2,20 @@
 
 from collections.abc import Mapping
 from time import monotonic
+from typing import Final
 
 import msgspec
 
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.pool import PoolState
-from tidepool_router.keys import Grant, KeyRing
+from tidepool_router.keys import Grant
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.wire.messages import API_KEY, AUTHORIZATION, CRLF, PRIORITY, TENANT, Request
+from tidepool_router.wire.headers import API_KEY, AUTHORIZATION, COLON, CRLF, PRIORITY, TENANT
+from tidepool_router.wire.messages import Request
 from tidepool_router.wire.usage import Usage
 
-
-def identify(keys: KeyRing, request: Request) -> Grant:
-    """The grant of the request's key; the key itself goes no further than here.
-
-    Raises Refused (401).
-    """
-    grant = keys.grant_of(request.special)
-    special, lines = request.special, request.lines
-    if AUTHORIZATION in special:
-        _drop(lines, AUTHORIZATION)
-    if API_KEY in special:
-        _drop(lines, API_KEY)
-    return grant
-
-
-def _drop(lines: list[bytes], name: bytes) -> None:
-    """Take every line of that name out; a value may be the same word."""
-    at = 0
-    while name in lines[at:]:
-        at = lines.index(name, at)
-        if at % 4 == 0:
-            del lines[at : at + 4]
-        else:
-            at += 1
+_COVERED: Final = frozenset((AUTHORIZATION, API_KEY, PRIORITY, TENANT))
 
 
 def require_model(grant: Grant, model: str) -> None:
@@ -50,35 +29,25 @@ def require_model(grant: Grant, model: str) -> None:
 
 
 def within_grant(facts: RequestFacts, request: Request, pool: PoolState, grant: Grant) -> RequestFacts:
-    """The facts with the key's tenant, and with its priority or the lower one that the request asks for.
-
-    The request's own headers are made to say the same, for the sidecars that will read them.
-    """
-    special = request.special
-    asked = special.get(PRIORITY)
-    priorities = pool.routing.priorities
-    number = grant.priority(None if asked is None else asked.decode("latin-1"), priorities)
-    _tell(request, TENANT, grant.tenant.encode("latin-1"))
-    _tell(request, PRIORITY, _name_of(number, priorities))
+    """The facts with the key's tenant, and with its priority or the lower one that the request asks for."""
+    asked = request.special.get(PRIORITY)
+    number = grant.priority(None if asked is None else asked.decode("latin-1"), pool.routing.priorities)
     return msgspec.structs.replace(facts, priority=number, tenant=grant.tenant)
 
 
+def cover(request: Request, facts: RequestFacts, pool: PoolState, grant: Grant) -> None:
+    """Take off the key, which goes no further than here, and tell the sidecars what the facts say."""
+    add = [TENANT, COLON, grant.tenant.encode("latin-1"), CRLF]
+    name = None if facts.priority == 0 else _name_of(facts.priority, pool.routing.priorities)
+    if name is not None:
+        add += (PRIORITY, COLON, name, CRLF)
+    request.rewrite(_COVERED, add)
+
+
 def _name_of(number: int, priorities: Mapping[str, int]) -> bytes | None:
-    """The highest of the pool's priorities that is not above this; None: the usual one, which needs no name."""
-    if number == 0:
-        return None
+    """The highest of the pool's priorities that is not above this; None: there is none."""
     names = [(value, name) for name, value in priorities.items() if value <= number]
     return max(names)[1].encode("latin-1", "replace") if names else None
-
-
-def _tell(request: Request, name: bytes, value: bytes | None) -> None:
-    lines = request.lines
-    if name in request.special:
-        _drop(lines, name)
-        del request.special[name]
-    if value is not None:
-        request.special[name] = value
-        lines += (name, b": ", value, CRLF)
 
 
 def charge(grant: Grant, facts: RequestFacts, pool: PoolState) -> int:

@@ -7,6 +7,7 @@ Names are lower case from here on, values are the bytes that came.
 """
 
 from collections import deque
+from collections.abc import Collection
 
 import httptools
 
@@ -97,6 +98,16 @@ class Request:
         request._joined = self.joined
         request.body = body
         return request
+
+    def rewrite(self, drop: Collection[bytes], add: list[bytes]) -> None:
+        """Pass on other lines than those that came, which the connection's next request may share and keeps."""
+        lines = self.lines
+        kept: list[bytes] = []
+        for at in range(0, len(lines), 4):
+            if lines[at] not in drop:
+                kept += lines[at : at + 4]
+        self.lines = kept + add
+        self._joined = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Name and value of the headers that are passed on."""

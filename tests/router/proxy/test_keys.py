@@ -153,7 +153,19 @@ async def test_a_header_cannot_raise_the_priority_of_a_key(
     facts = within_grant(RequestFacts(Api.CHAT, "", "tiny"), request, router.state.pools["default/pool"], grant)
 
     assert facts.priority == priority
-    assert request.special.get(PRIORITY) == (b"low" if priority else None)
+
+
+async def test_a_connection_that_repeats_its_head_is_covered_each_time(gateway: Any) -> None:
+    async with ScriptedEngine() as engine:
+        router = await gateway(engine.url, keys=ring(priority=50))
+        async with RawClient(router.port) as client:
+            for _ in range(6):
+                await client.ask(post(chat(), extra=BEARER + b"X-Tidepool-Priority: interactive\r\n"))
+
+    assert len(engine.requests) == 6
+    for seen in engine.requests:
+        assert KEY.text.encode() not in seen.head
+        assert seen.headers[b"x-tidepool-priority"] == b"batch"
 
 
 async def test_sidecars_hear_the_keys_tenant_and_priority_and_not_the_clients(gateway: Any) -> None:

@@ -1,0 +1,176 @@
+"""Copies of requests for another pool.
+
+Nobody waits for them, their answers are thrown away, and they are bounded in number and bytes: a pool that cannot
+keep up loses copies, never the requests that were copied.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from tidepool_router.errors import UpstreamError
+from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.gateway_metrics import GatewayMetrics
+from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.reservation import Reservation
+from tidepool_router.ledger import Outcome
+from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
+from tidepool_router.wire.body import rename_model
+from tidepool_router.wire.headers import GATEWAY_MARK
+from tidepool_router.wire.messages import Request
+
+_MOST_COPIES: Final = 1024
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_LONGEST_SECONDS: Final = 600.0
+_FAULTS: Final = frozenset((500, 502, 503, 504))
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What is copied: the request, and its body as it was sent, in which the model is called `model`."""
+
+    request: Request
+    request_id: bytes
+    facts: RequestFacts
+    body: bytes
+    model: str
+
+
+class Mirrors:
+    """All copies under way."""
+
+    def __init__(self, services: Services, metrics: GatewayMetrics) -> None:
+        self.services = services
+        self.metrics = metrics
+        self.copies = 0
+        self.bytes = 0
+
+    def send(self, owner: PoolState, pool: PoolState, copied: Copied) -> None:
+        """Send a copy if there is room for it and a pod that takes it at once; never waits."""
+        if self.copies >= _MOST_COPIES or self.bytes + len(copied.body) > _MOST_BYTES:
+            self.count(owner, "full")
+            return
+        body = _renamed(copied, pool.engine_model)
+        if body is None:
+            self.count(owner, "unfit")
+            return
+        reservation = pool.pick(copied.facts, monotonic())
+        if reservation is None:
+            self.count(owner, "no_pod")
+            return
+        request = copied.request
+        target = request.target if request.target[:1] == b"/" else b"/" + request.target.split(b"/", 3)[-1]
+        head = b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b: 1\r\n\r\n" % (
+            request.method, target, request.joined, copied.request_id, len(body), GATEWAY_MARK,
+        )  # fmt: skip
+        _Copy(self, owner, reservation, head, body).start()
+
+    def count(self, owner: PoolState, outcome: str) -> None:
+        """One copy that was sent or could not be."""
+        self.metrics.mirrored.labels(owner.name, outcome).inc()
+
+
+def _renamed(copied: Copied, model: str) -> bytes | None:
+    if model == copied.model:
+        return copied.body
+    special = copied.request.special
+    if b"content-encoding" in special:
+        return None
+    try:
+        return rename_model(copied.body, model, special.get(b"content-type", b""))
+    except ValueError:
+        return None
+
+
+class _Copy:
+    """One copy; an AnswerSink. It ends by exactly one `_end`."""
+
+    __slots__ = ("_body", "_head", "_mirrors", "_open", "_owner", "_reservation", "_size", "_timer", "_upstream")
+
+    def __init__(
+        self, mirrors: Mirrors, owner: PoolState, reservation: Reservation, head: bytes, body: bytes
+    ) -> None:
+        self._mirrors = mirrors
+        self._owner = owner
+        self._reservation = reservation
+        self._head = head
+        self._body = body
+        self._size = len(body)
+        self._open = True
+        self._upstream: UpstreamConnection | None = None
+        self._timer = asyncio.get_running_loop().call_later(_LONGEST_SECONDS, self._expire)
+        mirrors.copies += 1
+        mirrors.bytes += self._size
+
+    def start(self) -> None:
+        endpoint = self._reservation.endpoint
+        services = self._mirrors.services
+        pool = services.pools.at(endpoint.host, endpoint.port, endpoint.trust)
+        upstream = pool.take()
+        if upstream is None:
+            services.spawn(self._connect(pool))
+        else:
+            self._send_on(upstream)
+
+    async def _connect(self, pool: ConnectionPool) -> None:
+        try:
+            upstream = await pool.connect()
+        except UpstreamError as error:
+            self._fail(error)
+        except asyncio.CancelledError:
+            self._end(Outcome.CANCELLED)
+            raise
+        else:
+            if self._open:
+                self._send_on(upstream)
+            else:
+                pool.give(upstream)
+
+    def _send_on(self, upstream: UpstreamConnection) -> None:
+        self._upstream = upstream
+        upstream.send(self, self._head, self._body)
+        self._head = self._body = b""
+
+    def upstream_data(self, upstream: UpstreamConnection) -> None:
+        """AnswerSink."""
+        answer = upstream.answer
+        if not answer.head_ready:
+            return
+        if answer.parts:
+            answer.parts = []
+            self._reservation.entry.first_token(monotonic())
+        if answer.complete:
+            self._upstream = None
+            upstream.release()
+            if answer.status in _FAULTS:
+                self._reservation.failed("http_5xx")
+            self._end(Outcome.OK if answer.status < 400 else Outcome.ERROR)
+
+    def upstream_lost(self, upstream: UpstreamConnection, error: UpstreamError) -> None:  # noqa: ARG002 - AnswerSink
+        """AnswerSink."""
+        self._upstream = None
+        self._fail(error)
+
+    def _fail(self, error: UpstreamError) -> None:
+        if self._open:
+            self._reservation.failed(error.kind)
+        self._end(Outcome.ERROR)
+
+    def _expire(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.drop()
+        self._end(Outcome.ERROR)
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._timer.cancel()
+        mirrors = self._mirrors
+        mirrors.copies -= 1
+        mirrors.bytes -= self._size
+        mirrors.count(self._owner, outcome.value)
+        self._reservation.close(outcome, monotonic())
