@@ -155,9 +155,7 @@ class GovernedExchange(GatewayExchange):
         reservation = self._reservation
         if reservation is not None:
             reservation.close(Outcome.ERROR, now)
-        if self._held_since is not None:
-            self._queued_seconds += now - self._held_since
-            self._held_since = None
+        self._held_until(now)
         self._reservation = self._entry = None
         self._failed_keys = ()
         super()._start()
