@@ -201,3 +201,21 @@ def test_gateways_see_names_and_aliases() -> None:
     assert found.name == "default/llama"
     assert found.models == ("llama", "chat")
     assert found.endpoints == ("dns+http://llama-peers.default.svc:8080",)
+
+
+def test_gateways_hear_of_the_pools_that_its_traffic_names_by_their_full_names() -> None:
+    traffic = {
+        "rules": [
+            {"name": "long", "when": {"minPromptTokens": 8000}, "pool": "long"},
+            {"name": "hard", "classifier": {"url": "http://a.b/", "classes": [{"name": "hard", "pool": "big"}]}},
+        ],
+        "split": [{"pool": "next", "percent": 5}],
+        "mirror": {"pool": "next"},
+        "fallback": ["small"],
+    }
+    found = fleet_pool(observe(raw_pool(traffic=traffic)).pool).traffic
+
+    assert found is not None
+    assert set(found.targets) == {f"default/{name}" for name in ("long", "big", "next", "small")}
+    assert found.rules[0].when.min_prompt_tokens == 8000
+    assert fleet_pool(observe(raw_pool()).pool).traffic is None

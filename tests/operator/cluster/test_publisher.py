@@ -1,0 +1,42 @@
+"""What gateways are told of the fleet, and how often."""
+
+from typing import Any
+
+from tidepool_api.routing import Fleet, FleetPool
+from tidepool_operator.cluster.gateways import Publisher
+from tidepool_operator.errors import NotFound
+
+
+class Written:
+    """An API that keeps the last ConfigMap."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    async def get(self, *_: object, **__: object) -> Any:
+        if not self.items:
+            raise NotFound("no such ConfigMap")
+        return self.items[-1]
+
+    async def apply(self, item: Any) -> None:
+        self.items.append(item)
+
+
+async def test_a_change_of_the_gateways_number_is_told_and_nothing_else_that_stays() -> None:
+    """Each gateway takes its part of a key's limits."""
+    api = Written()
+    gateways: dict[str, str] = {}
+    pools = (FleetPool(name="default/llama", models=("llama",)),)
+    publisher = Publisher(api, "tidepool", lambda: pools, lambda: gateways, dict)  # type: ignore[arg-type]
+    first = await publisher.publish()
+    again = await publisher.publish()
+    gateways.update({"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"})
+    grown = await publisher.publish()
+
+    assert (first.gateways, grown.gateways) == (1, 3)
+    assert again is first
+    assert grown.issued_at is not None
+    assert first.issued_at is not None
+    assert grown.issued_at > first.issued_at
+    assert len(api.items) == 2
+    assert Fleet.model_validate_json(api.items[-1]["data"]["fleet.json"]).gateways == 3
