@@ -9,7 +9,7 @@ import pytest
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import ScriptedEngine, Seen
-from tidepool_api.routing import FleetPool, Queue, Routing
+from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
 from tidepool_api.traffic import Traffic
 
 
@@ -38,6 +38,19 @@ async def test_a_rule_sends_a_request_to_another_pool_under_its_model(gateway: A
     assert json.loads(own.requests[0].body)["model"] == "tiny"
     assert json.loads(big.requests[0].body) == json.loads(chat("big-model", effort="high"))
     assert 'tidepool_gateway_routed_total{pool="default/pool",to="big",reason="rule:high"} 1' in page(router)
+
+
+async def test_a_canary_that_serves_the_same_name_does_not_take_it(gateway: Any) -> None:
+    canary = FleetPool(name="a-canary", models=("shared",), wakes=True)
+    async with ScriptedEngine() as own:
+        router = await gateway()
+        split = traffic(split=[{"pool": "a-canary", "percent": 0}])
+        owner = FleetPool(name="b-owner", models=("shared",), endpoints=(own.url,), traffic=split)
+        router.state.apply(Fleet(pools=(canary, owner)))
+        async with RawClient(router.port) as client:
+            answer = await client.ask(post(chat("shared")))
+
+    assert (answer.status, answer.headers[b"x-tidepool-pool"]) == (200, b"b-owner")
 
 
 async def test_shares_go_by_session(gateway: Any) -> None:

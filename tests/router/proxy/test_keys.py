@@ -156,13 +156,17 @@ async def test_a_header_cannot_raise_the_priority_of_a_key(
 
 
 async def test_a_connection_that_repeats_its_head_is_covered_each_time(gateway: Any) -> None:
+    keys = ring(priority=50)
+    (grant,) = keys
     async with ScriptedEngine() as engine:
-        router = await gateway(engine.url, keys=ring(priority=50))
+        router = await gateway(engine.url, keys=keys)
         async with RawClient(router.port) as client:
-            for _ in range(6):
+            for number in range(8):
+                if number == 6:
+                    keys.apply([grant.key.model_copy(update={"tenant": "moved"})], 0.0)
                 await client.ask(post(chat(), extra=BEARER + b"X-Tidepool-Priority: interactive\r\n"))
 
-    assert len(engine.requests) == 6
+    assert [seen.headers[b"x-tidepool-tenant"] for seen in engine.requests] == [b"search"] * 6 + [b"moved"] * 2
     for seen in engine.requests:
         assert KEY.text.encode() not in seen.head
         assert seen.headers[b"x-tidepool-priority"] == b"batch"
