@@ -11,6 +11,7 @@ from tidepool_router.errors import Refusal, Refused, UpstreamError
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.governance import Asked, ClassifierTable, Plan, Table, route
 from tidepool_router.ledger import Outcome
 from tidepool_router.proxy.begin import renamed
@@ -145,6 +146,9 @@ class GovernedExchange(GatewayExchange):
         if self._done or self._head_sent or not self._left or not self._replayable():
             return False
         now = monotonic()
+        deadline = self._facts.deadline_seconds
+        if deadline is not None and now - self._started_at >= deadline:
+            return False
         pool = self._next_up(now)
         if pool is None:
             return False
@@ -179,13 +183,28 @@ class GovernedExchange(GatewayExchange):
     def upstream_data(self, upstream: UpstreamConnection) -> None:
         """AnswerSink: a pod whose own queue is full says 429."""
         answer = upstream.answer
-        if self._left and answer.status == 429 and answer.head_ready and not self._head_sent:
-            self._upstream, upstream.sink = None, None
-            if self._fall_back():
-                upstream.drop()
-                return
-            self._upstream, upstream.sink = upstream, self
+        full = answer.status == 429 and answer.head_ready and not self._head_sent
+        if full and self._left and self._swap(upstream):
+            return
         super().upstream_data(upstream)
+
+    def _leave(self, reservation: Reservation) -> None:
+        """A pod that is gone or hung, and no other in its pool."""
+        upstream = self._upstream
+        if self._left and upstream is not None:
+            tried = (*self._failed_keys, reservation.endpoint.key)
+            if not self._pool.has_other(tried, monotonic()) and self._swap(upstream):
+                return
+        super()._leave(reservation)
+
+    def _swap(self, upstream: UpstreamConnection) -> bool:
+        """Fall back while an answer is still open; it stays where that fails."""
+        self._upstream, upstream.sink = None, None
+        if self._fall_back():
+            upstream.drop()
+            return True
+        self._upstream, upstream.sink = upstream, self
+        return False
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         return super()._answer_lines(answer) + b"x-tidepool-pool: %b\r\n" % self._pool.name.encode(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import ScriptedEngine, Seen
+from tidepool_api.load import Health
 from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
 from tidepool_api.traffic import Traffic
 
@@ -300,3 +302,23 @@ async def test_a_client_that_leaves_while_its_request_is_classified_is_forgotten
         await router.settled()
 
     assert not small.requests
+
+
+async def test_a_request_that_waits_on_the_only_pod_leaves_for_the_fallback_when_that_hangs(gateway: Any) -> None:
+    async with ScriptedEngine(_hang) as own, ScriptedEngine() as small:
+        router = await gateway(own.url, traffic=traffic(fallback=["small"]), others=(pool("small", small.url),))
+        state = router.state.pools["default/pool"]
+        async with RawClient(router.port) as client:
+            await client.send(post(chat()))
+            seen = await asyncio.wait_for(own.arrived.get(), 5)
+            for members in router.state._members.values():
+                for task in members._listeners.values():
+                    task.cancel()  # nobody but the test says how the pods are
+            await asyncio.sleep(0)
+            (pod,) = state.pods.values()
+            pod.report = replace(pod.report, health=Health.HUNG)
+            state.pod_changed()
+            answer = await client.answer()
+            await asyncio.wait_for(seen.closed.wait(), 5)
+
+    assert (answer.status, answer.headers[b"x-tidepool-pool"]) == (200, b"small")
