@@ -27,9 +27,11 @@ class LoadReport:
 
     Token figures: `queued_tokens` are uncached prompt tokens of requests without a first token; `held_tokens` are
     KV tokens held (prompt plus output so far); `expected_tokens` are output tokens still expected. `kv_usage` is
-    the engine's own gauge, 0 to 1, None when unknown; `kv_block_tokens` is the size of its blocks. `adapters` are
-    the LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once. `seq` grows by one a
-    report and restarts with the process; `boot` tells processes apart.
+    the engine's own gauge, 0 to 1, None when unknown; `kv_block_tokens` is the size of its blocks, and
+    `kv_tokens` what its live requests take of it, a beginning that several share counted once. `adapters` are the
+    LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once. `seq` grows by one a
+    report and restarts with the process; `boot` tells processes apart. `stored` is what its prefix cache took in
+    lately, the newest of `stored_total` entries (see ledger.stored).
 
     `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet. `limit`:
     with so many requests, running and waiting, the pod is full and one more would only wait there; None while that
@@ -50,6 +52,7 @@ class LoadReport:
     kv_capacity_tokens: int | None = None
     kv_usage: float | None = None
     kv_block_tokens: int | None = None
+    kv_tokens: int | None = None
     prefill_tokens_per_second: float | None = None
     output_tokens_per_second: float | None = None
     opened_total: int = 0
@@ -57,6 +60,8 @@ class LoadReport:
     settings: str = ""  # SidecarSettings.digest() in force
     adapters: tuple[str, ...] = ()
     adapter_slots: int | None = None
+    stored: str = ""
+    stored_total: int = 0
     held: int = 0
     limit: int | None = None
 

@@ -17,9 +17,9 @@ _FORGOTTEN_SECONDS: Final = 1.0
 _TRAVEL_SECONDS: Final = 0.05
 # Without reports the lines only grow; beyond this the oldest is taken as included.
 _LONGEST_LINE: Final = 8192
-# A pod is shared when others opened more than so many requests, and more than this share of ours, in the last
-# reports: half of the past is forgotten after fourteen.
-_KEEP: Final = 0.95
+# A pod is shared when others opened more than so many requests, and more than this share of ours, of the last:
+# half of the past is forgotten after 23.
+_KEEP: Final = 0.97
 _FOREIGN_REQUESTS: Final = 2.0
 _FOREIGN_SHARE: Final = 0.2
 
@@ -119,9 +119,12 @@ class LoadFusion:
 
     def _compare(self, opened: int) -> None:
         """Whether others send to this pod: late reports count both moments late, and even out."""
-        self._own = _KEEP * self._own + self._sent
-        self._foreign = _KEEP * self._foreign + opened - self._sent
-        self._sent = 0
+        sent, self._sent = self._sent, 0
+        if not opened and not sent:
+            return
+        keep = _KEEP ** max(opened, sent)
+        self._own = keep * self._own + sent
+        self._foreign = keep * self._foreign + opened - sent
         self.shared = self._foreign > _FOREIGN_REQUESTS + _FOREIGN_SHARE * self._own
 
     def _rebase(self, report: LoadReport) -> None:

@@ -120,6 +120,9 @@ class Listener:
             expected_tokens=sums.expected_tokens,
             kv_capacity_tokens=figures.kv_capacity_tokens,
             kv_usage=figures.kv_usage,
+            kv_block_tokens=figures.kv_block_tokens,
+            adapters=figures.adapters,
+            adapter_slots=figures.adapter_slots,
             opened_total=sums.opened_total,
             closed_total=sums.closed_total,
         )

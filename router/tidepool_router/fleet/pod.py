@@ -239,16 +239,16 @@ class Pod:
             ledger.running,
             ledger.expected_tokens,
         )
-        own = ledger.load_tokens
+        own, kv = ledger.load_tokens, ledger.kv_tokens
         self.load_tokens = load = own if own > fusion.tokens else fusion.tokens
         self.load_requests = requests if requests > fusion.requests else fusion.requests
         if fusion.shared and report is not None:
             self.queued_tokens = max(queued, fusion.queued_tokens)
             self.live_requests = self.load_requests
             self.expected_tokens = max(expected, report.expected_tokens)
+            kv = max(kv, report.kv_tokens or 0)
         else:
             self.queued_tokens, self.live_requests, self.expected_tokens = queued, requests, expected
-        kv = ledger.kv_tokens
         if report is not None and report.kv_usage is not None:
             # The gauge sees what others hold, and beginnings that are held only once; it may be of a while ago.
             kv = max(kv, min(load, int(report.kv_usage * self.kv_capacity_tokens)))

@@ -20,6 +20,7 @@ from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.governance import Table
 from tidepool_router.ledger import Entry, Estimate, PoolSpeed, PrefixIndex, TokenEstimator
 from tidepool_router.ledger.chain import with_adapter
+from tidepool_router.ledger.stored import read_stored
 from tidepool_router.picking import NO_MATCHES, make_picker
 
 _ON_THEIR_WAY: Final = frozenset((PodState.UNKNOWN, PodState.STARTING))
@@ -172,8 +173,11 @@ class PoolState:
         before, last = pod.state(now), pod.report
         if not pod.heard(report, now):
             return
-        if last is None or last.boot != report.boot:
+        known = last.stored_total if last is not None and last.boot == report.boot else 0
+        if last is not None and last.boot != report.boot:
             self.prefixes.forget(pod.slot)
+        if report.stored_total > known:
+            self.prefixes.stored(pod.slot, read_stored(report.stored, report.stored_total - known))
         if pod.kv_capacity_tokens:
             self.prefixes.resize(pod.slot, pod.kv_capacity_tokens * self.estimator.bytes_per_token)
         if pod.state(now) is not before:
@@ -286,7 +290,8 @@ class PoolState:
         """What an answer's usage says about the pod's cache."""
         if entry.cached_told:
             self.prefixes.corrected(pod.slot, entry.estimate.cached_tokens, entry.cached_tokens)
-        self.prefixes.filled(pod.slot, int(entry.output_tokens * self.estimator.bytes_per_token))
+        if pod.report is None or not pod.report.stored_total:  # else the sidecar tells of all outputs
+            self.prefixes.filled(pod.slot, int(entry.output_tokens * self.estimator.bytes_per_token))
 
     def _ready_pods(self, now: float) -> tuple[Pod, ...]:
         if self._stale or now >= self._stale_at:

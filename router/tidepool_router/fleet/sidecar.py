@@ -15,6 +15,7 @@ from tidepool_router.errors import NoPods
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.engine_cache import EngineCache
 from tidepool_router.fleet.engine_queue import EngineQueue, HeldHere
 from tidepool_router.fleet.engine_watch import EngineWatch
 from tidepool_router.fleet.feed import Feed
@@ -47,6 +48,7 @@ class SidecarState:
         self.metrics = SidecarMetrics()
         self.ledger = Ledger(self)
         self.estimator = TokenEstimator()
+        self.cache = EngineCache(self.estimator)
         self.watch = EngineWatch(engine, self.ledger, now)
         self.waiting = EngineQueue(
             pod, self.ledger, self.watch, self._why_engine_takes_none, self._count_refusal, now
@@ -132,10 +134,11 @@ class SidecarState:
         reason = self._why_engine_takes_none()
         if reason is not None:
             raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
-        estimate = self.estimator.estimate(facts)
+        estimate = self.cache.estimate(facts)
         held, settings = None, self.settings.routing.queue
         if self.waiting.must_wait(estimate, settings):
             held = self.waiting.hold(facts, estimate, settings)
+        self.cache.took_in(facts)
         return self.ledger.open(estimate, now, self.estimator.lengths(facts.api)), held
 
     def _count_refusal(self, reason: Refusal) -> None:
@@ -156,6 +159,7 @@ class SidecarState:
     def closed(self, entry: Entry, outcome: Outcome, now: float) -> None:
         """Ledger's moment."""
         self.metrics.closed(entry, outcome, now)
+        self.cache.ended(entry)
         self.waiting.release()
         self.feed.touch()
 
@@ -180,6 +184,8 @@ class SidecarState:
             expected_tokens=sums.expected_tokens,
             kv_capacity_tokens=figures.kv_capacity_tokens,
             kv_usage=figures.kv_usage,
+            kv_block_tokens=figures.kv_block_tokens,
+            kv_tokens=sums.held_tokens - sums.shared_tokens,
             prefill_tokens_per_second=self._prefill_rate.read(sums.prompt_tokens_total, now),
             output_tokens_per_second=self._output_rate.read(sums.output_tokens_total, now),
             opened_total=sums.opened_total,
@@ -187,6 +193,10 @@ class SidecarState:
             held=self.waiting.queue.held,
             limit=self.waiting.room.limit(self.waiting.sent()),
             settings=self._digest,
+            adapters=figures.adapters,
+            adapter_slots=figures.adapter_slots,
+            stored=self.cache.log.text,
+            stored_total=self.cache.log.total,
         )
 
     @property
@@ -232,8 +242,11 @@ class SidecarState:
         """One look; what it found goes out when it matters."""
         before = self.watch.figures
         await self.watch.look(self.settings.model)
-        if self.watch.figures is not before:
+        figures = self.watch.figures
+        if figures is not before:
             self.waiting.looked()
+            if figures.kv_capacity_tokens:
+                self.cache.resize(figures.kv_capacity_tokens)
         self.feed.touch()
 
     async def _watch_engine(self) -> None:
@@ -269,6 +282,7 @@ def _differs(old: LoadReport, new: LoadReport) -> bool:
         queued_tokens=old.queued_tokens,
         held_tokens=old.held_tokens,
         expected_tokens=old.expected_tokens,
+        kv_tokens=old.kv_tokens,
         kv_usage=old.kv_usage,
         prefill_tokens_per_second=old.prefill_tokens_per_second,
         output_tokens_per_second=old.output_tokens_per_second,

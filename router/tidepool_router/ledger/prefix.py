@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidepool_router.ledger.chain import BORDERS
+from tidepool_router.ledger.stored import FILL
 
 # Hashes in memory, all pods of a pool together (about 200 bytes each), and of one pod.
 _MOST_HASHES: Final = 400_000
@@ -24,13 +25,15 @@ _LEAST_SCALE: Final = 0.05
 _TRUST_RATE: Final = 0.05
 
 NOTHING: Final[Mapping[int, int]] = {}
+_NONE: Final = (-1, 0)
 _STEPS: Final = tuple(end - start for start, end in zip((0, *BORDERS), BORDERS, strict=False))
 
 
 class _Record:
-    """One pod's cache: hash to bytes of the block that ends there, least recent first.
+    """One pod's cache, least recent first: the hash at the end of each block, to what the block is.
 
-    A key below zero is an output: it takes room, and no prompt is known to begin with it.
+    That is its border in the low byte and the hash of the block before it above; or FILL and a number of bytes for
+    an output: it takes room, no prompt is known to begin with it, and its key is below zero.
     """
 
     __slots__ = ("blocks", "capacity_bytes", "fills", "scale", "trust", "used_bytes")
@@ -126,8 +129,8 @@ class PrefixIndex:
             if value in blocks:
                 touch(value)
             else:
-                size = blocks[value] = _STEPS[at]
-                record.used_bytes += size
+                blocks[value] = (at | hashes[at - 1] << 8) if at else 0
+                record.used_bytes += _STEPS[at]
                 holders[value] = holders.get(value, 0) | bit
         self._evict(record, slot)
 
@@ -137,8 +140,27 @@ class PrefixIndex:
         if record is None or size_bytes <= 0:
             return
         record.fills += 1
-        record.blocks[-record.fills] = size_bytes
+        record.blocks[-record.fills] = size_bytes << 8 | FILL
         record.used_bytes += size_bytes
+        self._evict(record, slot)
+
+    def stored(self, slot: int, entries: Sequence[tuple[int, int]]) -> None:
+        """What the pod's sidecar tells of its cache (ledger.stored): prompts and outputs of all gateways."""
+        record = self._records[slot]
+        if record is None:
+            return
+        blocks, holders, bit = record.blocks, self._holders, 1 << slot
+        for (border, value), child, parent in zip(entries, (_NONE, *entries), (*entries[1:], _NONE), strict=False):
+            if border == FILL:
+                self.filled(slot, value)
+            elif value not in blocks:
+                # A prompt's blocks come tail first, so the next entry is the one before, where it is told at all.
+                known = border and parent[0] == border - 1
+                blocks[value] = (border | parent[1] << 8) if known else border
+                record.used_bytes += _STEPS[border]
+                holders[value] = holders.get(value, 0) | bit
+            elif child[0] != border + 1:
+                _touch(blocks, value)
         self._evict(record, slot)
 
     def corrected(self, slot: int, predicted_tokens: int, cached_tokens: int) -> None:
@@ -158,8 +180,8 @@ class PrefixIndex:
         room = record.capacity_bytes * record.scale
         blocks = record.blocks
         while blocks and (record.used_bytes > room or len(blocks) > self._limit):
-            value, size = blocks.popitem(last=False)
-            record.used_bytes -= size
+            value, block = blocks.popitem(last=False)
+            record.used_bytes -= _size_of(block)
             self._drop(value, slot)
 
     def _drop(self, value: int, slot: int) -> None:
@@ -174,6 +196,22 @@ class PrefixIndex:
     def _limit_hashes(self) -> None:
         pods = sum(record is not None for record in self._records)
         self._limit = min(_MOST_HASHES_A_POD, _MOST_HASHES // max(1, pods))
+
+
+def _size_of(block: int) -> int:
+    border = block & 255
+    return block >> 8 if border == FILL else _STEPS[border]
+
+
+def _touch(blocks: OrderedDict[int, int], value: int) -> None:
+    """A block was used, and with it all before it."""
+    block = blocks.get(value)
+    while block is not None:
+        blocks.move_to_end(value)
+        if not block & 255:
+            return
+        value = block >> 8
+        block = blocks.get(value)
 
 
 def _note(found: dict[int, int], mask: int, size_bytes: int) -> None:

@@ -5,7 +5,7 @@ output token over the requests that ran beside it. A pod has two factors on them
 some dozen answers and a new one starts from what the pool knows.
 """
 
-from math import exp, log
+from math import copysign, exp, log
 from typing import Final
 
 # Priors that weigh as much as this many answers and are forgotten with them. 15,928 prompt tokens a second:
@@ -21,6 +21,8 @@ _FACTOR_RATE: Final = 0.05
 _MEAN_RATE: Final = 0.02
 # A pod's factor needs this many answers to be believed by half.
 _FACTOR_DOUBT: Final = 8.0
+# Equal pods differ by as much, in logarithms, from one time to the next; a pick must not follow that.
+_FACTOR_NOISE: Final = 0.12
 _FACTOR_RANGE: Final = (0.1, 10.0)
 # What took more than this many times as long as expected waited for something else than work.
 _WINSOR: Final = 3.0
@@ -165,4 +167,5 @@ def _logarithm(ratio: float) -> float:
 
 
 def _factor(skew: float, seen: float) -> float:
-    return exp(skew * seen / (seen + _FACTOR_DOUBT))
+    sure = abs(skew) * seen / (seen + _FACTOR_DOUBT) - _FACTOR_NOISE
+    return exp(copysign(sure, skew)) if sure > 0.0 else 1.0

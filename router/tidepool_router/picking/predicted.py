@@ -22,7 +22,8 @@ REASON_CACHED: Final = "predicted-cached"
 
 # A second of a stream that has begun against a second before the first token: by the usual targets of 50 ms a
 # token and 2 s to the first one, an answer of 250 tokens has 12.5 s for the one and 2 s for the other.
-DECODE_WEIGHT: Final = 0.16
+STALL_WEIGHT: Final = 0.16
+DECODE_WEIGHT: Final = 0.32
 # Part of the KV cache that is left free for what was not foreseen.
 _KV_MARGIN: Final = 0.03
 # Of the tokens still expected of running requests, those that are there at once: while some grow, others end.
@@ -76,8 +77,8 @@ def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> 
     token_seconds = speed.prompt_token_seconds
     requests = pod.live_requests
     work = uncached * token_seconds
-    beside = work + 2.0 * output * speed.step_seconds_a_request
-    harm = pod.queued_tokens * token_seconds + work + DECODE_WEIGHT * requests * beside
+    beside = STALL_WEIGHT * work + DECODE_WEIGHT * output * speed.step_seconds_a_request
+    harm = pod.queued_tokens * token_seconds + work + requests * beside
     capacity = pod.kv_capacity_tokens
     if capacity:
         growth = _GROWTH_SHARE * (pod.expected_tokens + output)

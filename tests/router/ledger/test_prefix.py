@@ -146,7 +146,7 @@ class IndexMachine(RuleBasedStateMachine):
         held: dict[int, int] = {}
         for slot, record in enumerate(self.index._records):
             assert record is not None
-            assert record.used_bytes == sum(record.blocks.values()) <= record.capacity_bytes
+            assert record.used_bytes == sum(map(module._size_of, record.blocks.values())) <= record.capacity_bytes
             for value in record.blocks:
                 if value >= 0:
                     held[value] = held.get(value, 0) | 1 << slot
