@@ -64,6 +64,7 @@ HEADER_PRIORITY: Final = "x-tidepool-priority"
 HEADER_SESSION: Final = "x-tidepool-session"
 HEADER_DEADLINE: Final = "x-tidepool-deadline"  # from the request to the end of its answer: 30, 2.5s, 1500ms
 HEADER_TENANT: Final = "x-tidepool-tenant"
+HEADER_DEBUG: Final = "x-tidepool-debug"  # "scores", where the gateway allows it
 HEADER_REQUEST_ID: Final = "x-request-id"
 # Marks against loops: set by a gateway on what it sends, and by a sidecar on what it hands on to a peer.
 HEADER_GATEWAY: Final = "x-tidepool-gateway"
@@ -71,6 +72,7 @@ HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
 # Response headers.
 HEADER_POOL: Final = "x-tidepool-pool"  # the pool that served a request of a pool with `traffic`
 HEADER_POD: Final = "x-tidepool-pod"
+HEADER_SCORES: Final = "x-tidepool-scores"
 HEADER_QUEUE_MS: Final = "x-tidepool-queue-ms"
 # Between sidecar and gateway; taken off before the client sees the answer.
 HEADER_LOAD: Final = "x-tidepool-load"

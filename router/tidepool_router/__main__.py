@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from tidepool_router import app, keys_command, logs, settings
+from tidepool_router import app, keys_command, logs, replay_command, settings
 from tidepool_router.errors import SettingsError
 
 
@@ -21,6 +21,8 @@ def main() -> int:
     """Exit status: 0 after a drain, 2 for settings that cannot be used."""
     if sys.argv[1:2] == ["keys"]:
         return keys_command.run(sys.argv[2:])
+    if sys.argv[1:2] == ["replay"]:
+        return replay_command.run(sys.argv[2:])
     try:
         options = settings.parse(sys.argv[1:], settings.environment())
         logs.configure(options.log_level)

@@ -30,6 +30,7 @@ from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.filewatch import FleetFile, KeysFile
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.keys_metrics import count_keys
+from tidepool_router.fleet.recording import DecisionLog
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.keys import ApiKey, KeyRing
 from tidepool_router.metrics import Registry
@@ -187,7 +188,13 @@ async def _role(options: Options, services: Services, stack: AsyncExitStack) -> 
 
 
 async def _gateway(options: Options, services: Services, stack: AsyncExitStack) -> Role:
-    fleet = GatewayFleet(name=options.pod, boot=secrets.token_hex(4), trust=_trust(options, services))
+    fleet = GatewayFleet(
+        name=options.pod,
+        boot=secrets.token_hex(4),
+        trust=_trust(options, services),
+        decisions=DecisionLog(options.decisions_file) if options.decisions_file is not None else None,
+        explains=options.debug_scores,
+    )
     await fleet.start()
     stack.push_async_callback(fleet.close)
     if options.fleet_file is not None:

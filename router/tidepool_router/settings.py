@@ -46,6 +46,8 @@ class Options:
     pod_address: str | None = None
     fleet_file: Path | None = None
     keys_file: Path | None = None
+    decisions_file: Path | None = None
+    debug_scores: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
     pod_ca: Path | None = None
@@ -81,7 +83,13 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
     if (given.tls_cert is None) != (given.tls_key is None):
         raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")
     if given.role == "gateway":
-        return dataclasses.replace(common, fleet_file=given.fleet, keys_file=given.keys)
+        return dataclasses.replace(
+            common,
+            fleet_file=given.fleet,
+            keys_file=given.keys,
+            decisions_file=given.record_decisions,
+            debug_scores=given.debug_scores,
+        )
     host, engine_port = engine_address(given.engine)
     return dataclasses.replace(
         common,
@@ -176,6 +184,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     gateway.add_argument(
         "--keys", type=Path, metavar="FILE", help="API keys; reloaded on change. Without it the gateway is open"
+    )
+    gateway.add_argument(
+        "--record-decisions", type=Path, metavar="FILE", help="write each pick there, for `tidepool-router replay`"
+    )
+    gateway.add_argument(
+        "--debug-scores", action="store_true", help="answer x-tidepool-debug: scores with what each pod would cost"
     )
     for role in (sidecar, gateway):
         _add_common(role)

@@ -16,6 +16,7 @@ from tidepool_router.fleet.feed import Feed
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.members import Members
 from tidepool_router.fleet.pool import PoolState
+from tidepool_router.fleet.recording import DecisionLog
 from tidepool_router.fleet.resolve import Lookup, look_up
 from tidepool_router.fleet.shared_metrics import total
 from tidepool_router.governance import compile_traffic
@@ -48,8 +49,12 @@ class GatewayFleet:
         now: Callable[[], float] = time.monotonic,
         lookup: Lookup = look_up,
         trust: Trust | None = None,
+        decisions: DecisionLog | None = None,
+        explains: bool = False,
     ) -> None:
         self.name = name
+        self._decisions = decisions
+        self._explains = explains
         self._trust = trust
         self.metrics = GatewayMetrics()
         self.pools: dict[str, PoolState] = {}
@@ -85,6 +90,8 @@ class GatewayFleet:
         for members in self._leaving:
             await members.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._decisions is not None:
+            self._decisions.close()
 
     @property
     def live(self) -> int:
@@ -157,6 +164,9 @@ class GatewayFleet:
         pool = self.pools.get(config.name)
         if pool is None:
             pool = PoolState(config, self.metrics, self._now, self.feed.touch)
+            pool.explains = self._explains
+            if self._decisions is not None:
+                pool.record = self._decisions.record
             self.pools[config.name] = pool
             self._members[config.name] = Members(pool, self._executor, self._lookup, self._trust)
         else:
@@ -208,6 +218,8 @@ class GatewayFleet:
 
     async def _sweep(self) -> None:
         """Forget pods that have left and are empty, and the members of pools that are gone."""
+        if self._decisions is not None:
+            self._decisions.flush()
         for members in [*self._members.values(), *self._leaving]:
             members.sweep()
         for members in [members for members in self._leaving if members.empty]:

@@ -21,7 +21,10 @@ from tidepool_router.governance import Table
 from tidepool_router.ledger import Entry, Estimate, PoolSpeed, PrefixIndex, TokenEstimator
 from tidepool_router.ledger.chain import with_adapter
 from tidepool_router.ledger.stored import read_stored
-from tidepool_router.picking import NO_MATCHES, make_picker
+from tidepool_router.picking import NO_MATCHES, Matches, make_picker
+from tidepool_router.picking.decision import Decision, decision_of
+from tidepool_router.picking.predicted import hit_tokens, parts_of
+from tidepool_router.picking.sessions import Sessions
 
 _ON_THEIR_WAY: Final = frozenset((PodState.UNKNOWN, PodState.STARTING))
 _NEVER: Final = float("inf")
@@ -55,6 +58,9 @@ class PoolState:
         self.traffic: Table[PoolState] | None = None  # None: all requests for its names are its own
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
+        self._sessions = Sessions()
+        self.explains = False  # whether clients may ask for the scores of a pick
+        self.record: Callable[[Decision], None] | None = None  # takes each pick, where somebody records them
         # The pods that can be picked, as an immutable snapshot; made anew when stale, or when an ejection ends.
         self._ready: tuple[Pod, ...] = ()
         self._stale = True
@@ -118,6 +124,18 @@ class PoolState:
             if self.queue.held:
                 return None
         return self._reserve(facts, self.estimator.estimate(facts), now, exclude)
+
+    def scores(self, facts: RequestFacts, now: float) -> str:
+        """What Predicted sees of each pod that can be picked now, for people: seconds of harm and their parts."""
+        estimate = self.estimator.estimate(facts)
+        cached = self._matches(facts, _prefix_of(facts))
+        told = []
+        for pod in self._ready_pods(now):
+            hit = hit_tokens(cached, pod.slot, estimate, facts)
+            parts = parts_of(pod, estimate, hit, facts.adapter)
+            named = " ".join(f"{name}={value:.6f}" for name, value in parts._asdict().items())
+            told.append(f"{pod.name} harm={sum(parts):.6f} {named} cached={hit} requests={pod.live_requests}")
+        return "; ".join(told)
 
     async def wait_for_pod(self, facts: RequestFacts, now: Callable[[], float]) -> Reservation:
         """Hold a request until a pod takes it, by priority, then age.
@@ -264,12 +282,12 @@ class PoolState:
             ready = tuple(pod for pod in ready if pod.key not in exclude)
         if not ready:
             return None
-        prefix = facts.prefix
-        if facts.adapter is not None:
-            prefix = with_adapter(prefix, facts.adapter)
-        picker, prefixes = self._picker, self.prefixes
-        cached = prefixes.match(prefix) if picker.uses_matches and len(ready) > 1 else NO_MATCHES
+        prefix = _prefix_of(facts)
+        picker = self._picker
+        cached = self._matches(facts, prefix) if picker.uses_matches else NO_MATCHES
         pick = picker.pick(ready, estimate, facts, cached)
+        if self.record is not None:
+            self.record(decision_of(now, self.name, ready, estimate, facts, cached, pick))
         pod = ready[pick.index]
         # A pod that is full may still be the best choice; when all are, the order is better kept here.
         if pod.load_requests >= pod.limit and not exclude and all(p.load_requests >= p.limit for p in ready):
@@ -279,12 +297,19 @@ class PoolState:
         lengths = self.estimator.lengths(facts.api)
         entry, dispatch = pod.reserve(estimate, now, streams=facts.stream, lengths=lengths)
         if picker.uses_matches:
-            prefixes.sent(pod.slot, prefix)
+            self.prefixes.sent(pod.slot, prefix)
+            if facts.session is not None:
+                self._sessions.sent(facts, pod.slot, int(estimate.output_tokens * self.estimator.bytes_per_token))
         self.in_flight += 1
         if pod.ejection.on_trial:
             self._stale = True
         self.metrics.picks[pick.reason].value += 1.0
         return Reservation(self, pod, entry, dispatch, pick.reason)
+
+    def _matches(self, facts: RequestFacts, prefix: tuple[int, ...]) -> Matches:
+        """What each pod has cached of the prompt."""
+        cached = self.prefixes.match(prefix)
+        return cached if facts.session is None else self._sessions.extend(facts, cached)
 
     def _learn_cache(self, pod: Pod, entry: Entry) -> None:
         """What an answer's usage says about the pod's cache."""
@@ -312,3 +337,7 @@ class PoolState:
 
 def _limits(routing: Routing) -> Limits:
     return Limits(routing.queue.max_waiting, int(quantity_value(routing.queue.max_bytes)))
+
+
+def _prefix_of(facts: RequestFacts) -> tuple[int, ...]:
+    return facts.prefix if facts.adapter is None else with_adapter(facts.prefix, facts.adapter)

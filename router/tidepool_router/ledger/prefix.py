@@ -23,6 +23,9 @@ _SHRINK, _GROW = 0.97, 1.01
 _LEAST_SCALE: Final = 0.05
 # Each report of cached tokens weighs 5 % in the trust in matches.
 _TRUST_RATE: Final = 0.05
+# Below this the pod's prefix cache is off, or not what its record thinks: its matches do not count until it tells
+# of cached tokens again.
+_LEAST_TRUST: Final = 0.2
 
 NOTHING: Final[Mapping[int, int]] = {}
 _NONE: Final = (-1, 0)
@@ -54,6 +57,7 @@ class PrefixIndex:
         self._holders: dict[int, int] = {}
         self._records: list[_Record | None] = []
         self._limit = _MOST_HASHES_A_POD
+        self._believed = -1  # mask of the slots whose matches engines confirm
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -85,6 +89,7 @@ class PrefixIndex:
         for value in record.blocks:
             self._drop(value, slot)
         self._records[slot] = _Record()
+        self._believed |= 1 << slot
 
     def resize(self, slot: int, capacity_bytes: float) -> None:
         """Bytes of text that the pod's KV cache has room for."""
@@ -101,7 +106,7 @@ class PrefixIndex:
     def match(self, hashes: Sequence[int]) -> Mapping[int, int]:
         """Bytes at the beginning of the text that each pod holds, by slot; pods that hold none are left out."""
         holders = self._holders.get
-        mask = holders(hashes[0], 0) if hashes else 0
+        mask = holders(hashes[0], 0) & self._believed if hashes else 0
         if not mask:
             return NOTHING
         found: dict[int, int] = {}
@@ -166,10 +171,14 @@ class PrefixIndex:
     def corrected(self, slot: int, predicted_tokens: int, cached_tokens: int) -> None:
         """The engine told how many prompt tokens it had cached, where a match had predicted some."""
         record = self._records[slot]
-        if record is None or predicted_tokens <= 0:
+        if record is None or predicted_tokens + cached_tokens <= 0:
             return
-        hit = min(1.0, cached_tokens / predicted_tokens)
+        hit = min(1.0, cached_tokens / predicted_tokens) if predicted_tokens > 0 else 1.0
         record.trust += _TRUST_RATE * (hit - record.trust)
+        if record.trust < _LEAST_TRUST:
+            self._believed &= ~(1 << slot)
+        else:
+            self._believed |= 1 << slot
         if hit < _MISS_RATIO:
             record.scale = max(_LEAST_SCALE, record.scale * _SHRINK)
             self._evict(record, slot)

@@ -16,9 +16,17 @@ NO_MATCHES: Final[Matches] = {}
 class Speed(Protocol):
     """What a pod takes for its work, as learned: see ledger.PodSpeed."""
 
-    prompt_token_seconds: float
-    step_seconds: float
-    step_seconds_a_request: float
+    @property
+    def prompt_token_seconds(self) -> float:
+        """Each uncached prompt token."""
+
+    @property
+    def step_seconds(self) -> float:
+        """One output token with nothing beside it."""
+
+    @property
+    def step_seconds_a_request(self) -> float:
+        """What each request beside it adds to that."""
 
 
 class Candidate(Protocol):

@@ -11,7 +11,7 @@ There is no weight for a cached prefix: it shows as tokens that need no work.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidepool_router.facts import RequestFacts
 from tidepool_router.ledger import Estimate
@@ -72,22 +72,60 @@ class Predicted:
 
 
 def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> float:
-    """Seconds of harm of a request with so many uncached prompt tokens and expected output tokens on a pod."""
+    """Seconds of harm of a request with so many uncached prompt tokens and expected output tokens on a pod.
+
+    The sum of `parts_of`, in one go: this runs for each pod of each pick.
+    """
     speed = pod.speed
     token_seconds = speed.prompt_token_seconds
-    requests = pod.live_requests
     work = uncached * token_seconds
     beside = STALL_WEIGHT * work + DECODE_WEIGHT * output * speed.step_seconds_a_request
-    harm = pod.queued_tokens * token_seconds + work + requests * beside
-    capacity = pod.kv_capacity_tokens
-    if capacity:
-        growth = _GROWTH_SHARE * (pod.expected_tokens + output)
-        short = pod.kv_tokens + uncached + growth - (1.0 - _KV_MARGIN) * capacity
+    harm = pod.queued_tokens * token_seconds + work + pod.live_requests * beside
+    if pod.kv_capacity_tokens:
+        short = _short_tokens(pod, uncached, output)
         if short > 0.0:
             harm += short * _shortage_seconds(pod, output)
     if adapter is not None and adapter not in pod.adapters:
         harm += _adapter_seconds(pod)
     return harm
+
+
+class Parts(NamedTuple):
+    """The harm's parts in seconds, as a client may ask for them."""
+
+    wait: float
+    prefill: float
+    stall: float
+    decode: float
+    memory: float
+    adapter: float
+
+
+def parts_of(pod: Candidate, request: Estimate, hit: int, adapter: str | None) -> Parts:
+    """What the harm of a request consists of, with `hit` prompt tokens cached."""
+    speed, output = pod.speed, request.output_tokens
+    uncached = request.prompt_tokens - hit
+    work = uncached * speed.prompt_token_seconds
+    short = max(0.0, _short_tokens(pod, uncached, output)) if pod.kv_capacity_tokens else 0.0
+    return Parts(
+        wait=pod.queued_tokens * speed.prompt_token_seconds,
+        prefill=work,
+        stall=pod.live_requests * STALL_WEIGHT * work,
+        decode=pod.live_requests * DECODE_WEIGHT * output * speed.step_seconds_a_request,
+        memory=short * _shortage_seconds(pod, output),
+        adapter=0.0 if adapter is None or adapter in pod.adapters else _adapter_seconds(pod),
+    )
+
+
+def hit_tokens(cached: Matches, slot: int, request: Estimate, facts: RequestFacts) -> int:
+    """Prompt tokens that a pod has cached, by its share of the prompt's bytes."""
+    return int(cached.get(slot, 0) * (request.prompt_tokens / (facts.prompt_bytes or 1)))
+
+
+def _short_tokens(pod: Candidate, uncached: int, output: int) -> float:
+    """KV tokens that will be missing when the request runs there; below zero: room that is left."""
+    growth = _GROWTH_SHARE * (pod.expected_tokens + output)
+    return pod.kv_tokens + uncached + growth - (1.0 - _KV_MARGIN) * pod.kv_capacity_tokens
 
 
 def _shortage_seconds(pod: Candidate, output: int) -> float:

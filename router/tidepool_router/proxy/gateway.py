@@ -28,6 +28,7 @@ from tidepool_router.proxy.keyed import charge, cover, require_model, used_token
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.tracing.life import Life
+from tidepool_router.wire.headers import DEBUG
 from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
 from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
@@ -174,7 +175,16 @@ class Gateway:
 class GatewayExchange(Exchange):
     """One request at the gateway."""
 
-    __slots__ = ("_facts", "_failed_keys", "_held_since", "_pool", "_queued_seconds", "_reservation", "charged")
+    __slots__ = (
+        "_facts",
+        "_failed_keys",
+        "_held_since",
+        "_pool",
+        "_queued_seconds",
+        "_reservation",
+        "_scores",
+        "charged",
+    )
 
     mark = GATEWAY_MARK + b": 1\r\n"
 
@@ -194,10 +204,15 @@ class GatewayExchange(Exchange):
         self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
         self._held_since: float | None = None
+        self._scores = b""
         self.charged: tuple[Grant, int] | None = None  # whom the request was charged to, and the tokens
 
     def _start(self) -> None:
-        reservation = self._pool.pick(self._facts, self._started_at)
+        pool = self._pool
+        if pool.explains and DEBUG in self._request.special:
+            scores = pool.scores(self._facts, self._started_at)
+            self._scores = b"x-tidepool-scores: %b\r\n" % scores.encode("latin-1", "replace")
+        reservation = pool.pick(self._facts, self._started_at)
         if reservation is None:
             self._spawn(self._wait())
         else:
@@ -241,6 +256,8 @@ class GatewayExchange(Exchange):
                 reservation.failed("http_5xx")
             if POD not in special:
                 pod = b"x-tidepool-pod: %b\r\n" % reservation.pod.encode("latin-1", "replace")
+        if self._scores:
+            pod += self._scores
         if not self._queued_seconds:
             return pod + _NOT_QUEUED
         return pod + b"x-tidepool-queue-ms: %d\r\n" % round(self._queued_seconds * 1000)

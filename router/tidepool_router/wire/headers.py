@@ -11,6 +11,7 @@ HANDED_ON_MARK: Final = contract.HEADER_HANDED_ON.encode()
 REQUEST_ID: Final = contract.HEADER_REQUEST_ID.encode()
 PRIORITY: Final = contract.HEADER_PRIORITY.encode()
 SESSION: Final = contract.HEADER_SESSION.encode()
+DEBUG: Final = contract.HEADER_DEBUG.encode()
 TENANT: Final = contract.HEADER_TENANT.encode()
 DEADLINE: Final = contract.HEADER_DEADLINE.encode()
 AUTHORIZATION: Final = b"authorization"
@@ -45,6 +46,7 @@ REQUEST_SPECIAL: Final = HOP_BY_HOP | {
     REQUEST_ID: False,  # the exchange writes it, the client's own or a new one
     PRIORITY: True,
     SESSION: True,
+    DEBUG: False,
     TENANT: True,
     DEADLINE: True,
     AUTHORIZATION: True,

@@ -25,7 +25,7 @@ kv_cache_size_tokens="2097152",kv_sharing_fast_prefill="False",num_gpu_blocks="1
 
 def test_a_page_of_vllm_0_32() -> None:
     assert read_engine_page(REAL) == EngineFigures(
-        running=3, waiting=2, kv_usage=0.25, kv_capacity_tokens=2097152, tokens_total=58.0
+        running=3, waiting=2, kv_usage=0.25, kv_capacity_tokens=2097152, kv_block_tokens=128, tokens_total=58.0
     )
 
 
@@ -76,3 +76,17 @@ def test_pages(page: bytes, expected: EngineFigures, why: str) -> None:
         expected.waiting,
         expected.kv_capacity_tokens,
     ), why
+
+
+def test_the_newest_series_of_each_engine_tells_its_adapters() -> None:
+    """The gauge's value is a time; every combination of labels stays on the page."""
+    page = b"""\
+vllm:lora_requests_info{engine="0",max_lora="2",running_lora_adapters="",waiting_lora_adapters=""} 1.0
+vllm:lora_requests_info{engine="0",max_lora="2",running_lora_adapters="sql,law",waiting_lora_adapters=""} 9.0
+vllm:lora_requests_info{engine="0",max_lora="2",running_lora_adapters="old",waiting_lora_adapters=""} 5.0
+vllm:lora_requests_info{engine="1",max_lora="4",running_lora_adapters="",waiting_lora_adapters="tax"} 7.0
+"""
+    figures = read_engine_page(page)
+
+    assert (figures.adapters, figures.adapter_slots) == (("law", "sql", "tax"), 2)
+    assert (read_engine_page(b"").adapters, read_engine_page(b"").adapter_slots) == ((), None)

@@ -242,7 +242,7 @@ async def test_an_engine_that_hides_its_page_is_not_zero(up: Any, state: Sidecar
     await state.look_at_engine()
 
     assert state.report().kv_usage is None
-    assert state.watch.figures == EngineFigures(kv_capacity_tokens=1600, tokens_total=0.0)
+    assert state.watch.figures == EngineFigures(kv_capacity_tokens=1600, kv_block_tokens=16, tokens_total=0.0)
 
 
 async def test_figures_of_a_busy_engine_do_not_outlive_its_work(up: Any, state: SidecarState, clock: Any) -> None:

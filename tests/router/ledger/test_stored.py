@@ -1,0 +1,73 @@
+"""What sidecars tell of their engines' caches: gateways that did not send a prompt know where it is."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.fleet.engine_cache import EngineCache
+from tidepool_router.ledger import PrefixIndex, TokenEstimator
+from tidepool_router.ledger.chain import BORDERS
+from tidepool_router.ledger.stored import StoredLog, read_stored
+
+
+def facts(*prefix: int) -> RequestFacts:
+    return RequestFacts(Api.CHAT, "", "", prompt_bytes=256 * len(prefix), prefix=prefix)
+
+
+def told(cache: EngineCache, index: PrefixIndex, known: int = 0) -> int:
+    index.stored(0, read_stored(cache.log.text, cache.log.total - known))
+    return cache.log.total
+
+
+def test_another_gateway_knows_a_prompt_from_the_report() -> None:
+    cache, other = EngineCache(TokenEstimator()), PrefixIndex()
+    slot = other.join()
+    cache.took_in(facts(11, 12, 13))
+
+    told(cache, other)
+
+    assert dict(other.match((11, 12, 99))) == {slot: BORDERS[1]}
+
+
+def test_a_beginning_that_is_used_again_stays_at_the_other_gateway_too() -> None:
+    cache, other = EngineCache(TokenEstimator()), PrefixIndex()
+    slot = other.join()
+    other.resize(slot, 4 * BORDERS[0])
+    cache.took_in(facts(11, 12))
+    cache.took_in(facts(21))
+    known = told(cache, other)
+
+    cache.took_in(facts(11, 12))  # from the cache: nothing new but that it was used
+    cache.took_in(facts(31, 32))
+    told(cache, other, known)
+
+    assert dict(other.match((11, 12))) == {slot: BORDERS[1]}
+    assert not other.match((21,))
+
+
+def test_a_request_finds_cached_what_went_in_before() -> None:
+    cache = EngineCache(TokenEstimator())
+    assert cache.estimate(facts(1, 2, 3, 4)).cached_tokens == 0
+
+    cache.took_in(facts(1, 2, 3, 4))
+
+    assert cache.estimate(facts(1, 2, 9, 9)).cached_tokens == 128  # two of four borders, 64 tokens each
+
+
+@given(st.lists(st.tuples(st.integers(0, len(BORDERS) - 1), st.integers(0, 2**32 - 1)), max_size=300))
+def test_the_newest_entries_arrive_as_they_were(entries: list[tuple[int, int]]) -> None:
+    log = StoredLog()
+    for border, value in entries:
+        log.add(border, value)
+
+    assert log.total == len(entries)
+    assert read_stored(log.text, 5) == entries[-5:]
+    assert read_stored(log.text, 10_000) == entries[-192:]
+
+
+@given(st.text(max_size=200), st.integers(-5, 300))
+def test_no_text_makes_an_index_stumble(text: str, new: int) -> None:
+    index = PrefixIndex()
+    index.join()
+
+    index.stored(0, read_stored(text, new))
