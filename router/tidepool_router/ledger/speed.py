@@ -23,7 +23,8 @@ _MEAN_RATE: Final = 0.02
 _FACTOR_DOUBT: Final = 8.0
 # Equal pods differ by as much, in logarithms, from one time to the next; a pick must not follow that.
 _FACTOR_NOISE: Final = 0.12
-_FACTOR_RANGE: Final = (0.1, 10.0)
+_LEAST_FACTOR: Final = 0.1
+_MOST_FACTOR: Final = 10.0
 # What took more than this many times as long as expected waited for something else than work.
 _WINSOR: Final = 3.0
 
@@ -162,8 +163,7 @@ class PodSpeed:
 
 
 def _logarithm(ratio: float) -> float:
-    low, high = _FACTOR_RANGE
-    return log(min(high, max(low, ratio)))
+    return log(min(_MOST_FACTOR, max(_LEAST_FACTOR, ratio)))
 
 
 def _factor(skew: float, seen: float) -> float:
