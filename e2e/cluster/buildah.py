@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from cluster import debian
@@ -67,8 +68,8 @@ def export(name: str, archive: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def build(name: str, containerfile: Path, context: Path, base: str) -> None:
-    """Build a Containerfile on a local base. Layers are kept, so only what changed is made again.
+def build(name: str, containerfile: Path, context: Path, arguments: Mapping[str, str]) -> None:
+    """Build a Containerfile on local bases. Layers are kept, so only what changed is made again.
 
     How this machine reaches its package index (pip's settings, the bundle of
     trusted authorities) is mounted while it builds and stays out of the image.
@@ -80,7 +81,8 @@ def build(name: str, containerfile: Path, context: Path, base: str) -> None:
         mounts.append(f"--volume={_BUNDLE}:{_BUNDLE}:ro")
     run_step(
         f"build {name}",
-        *("build", "--isolation=chroot", "--layers", "--pull-never", f"--build-arg=BASE={base}"),
+        *("build", "--isolation=chroot", "--layers", "--pull-never"),
+        *(f"--build-arg={key}={value}" for key, value in arguments.items()),
         *mounts,
         *("--format=oci", f"--file={containerfile}", f"--tag={name}", str(context)),
     )

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cluster import buildah, debian, rootfs
@@ -15,7 +15,7 @@ PAUSE = "localhost/tidepool-pause:1"
 ENGINE_BASE = "localhost/tidepool-engine-base:local"
 
 # What each image is made of; a change in any of them makes a new tag.
-_COMMON = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE", "crds/tidepool_api")
+_COMMON = ("pyproject.toml", "hatch_build.py", "requirements.lock", "README.md", "LICENSE", "crds/tidepool_api")
 PROJECT: Mapping[str, tuple[str, ...]] = {
     "tidepool-router": ("router/Containerfile", "router/tidepool_router", *_COMMON),
     "tidepool-operator": ("operator/Containerfile", "operator/tidepool_operator", *_COMMON),
@@ -45,9 +45,9 @@ def _lock() -> Path:
     return cache_dir() / "images" / "lock"
 
 
-def base_image() -> str:
-    """The Debian base in buildah's storage; made when missing."""
-    folder = rootfs.rootfs()
+def base_image(packages: Sequence[str] = rootfs.BASE) -> str:
+    """A Debian with these packages in buildah's storage; made when missing."""
+    folder = rootfs.rootfs(packages)
     name = f"localhost/tidepool-base:{folder.name}"
     with exclusive(_lock(), "images"):
         if not buildah.has_image(name):
@@ -107,7 +107,7 @@ def project_archive(name: str) -> tuple[str, Path]:
     reference = _reference(REPOSITORY, name)
     if _archive(reference).exists():
         return reference, _archive(reference)
-    base = base_image()
+    base, builder = base_image(), base_image(rootfs.BUILDER)
     with exclusive(_lock(), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
         # Built from a copy, and named after the copy: the sources may be edited meanwhile.
         context = Path(scratch)
@@ -116,7 +116,7 @@ def project_archive(name: str) -> tuple[str, Path]:
         reference = _reference(context, name)
         archive = _archive(reference)
         if not archive.exists():
-            buildah.build(reference, context / PROJECT[name][0], context, base)
+            buildah.build(reference, context / PROJECT[name][0], context, {"BASE": base, "BUILDER": builder})
             buildah.export(reference, archive)
             _forget_older(name, archive)
     return reference, archive

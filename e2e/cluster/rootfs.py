@@ -1,8 +1,9 @@
-"""A minimal Debian with Python in the cache: the base of all images that are made here."""
+"""Minimal Debians with Python in the cache: the base of all images that are made here, and one that compiles."""
 
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from cluster import debian
@@ -12,7 +13,8 @@ from cluster.locks import exclusive
 from cluster.paths import cache_dir
 
 # libnuma1 is for vLLM: without it the engine dies late, with an error about '_OpNamespace'.
-PACKAGES = ("ca-certificates", "libnuma1", "python3", "python3-venv")
+BASE = ("ca-certificates", "libnuma1", "python3", "python3-venv")
+BUILDER = (*BASE, "gcc", "libc6-dev", "python3-dev")
 
 
 def codename() -> str:
@@ -23,9 +25,9 @@ def codename() -> str:
     return fields["VERSION_CODENAME"].strip('"')
 
 
-def base_key(release: str) -> str:
-    """Changes when the base would."""
-    return hashlib.sha256(" ".join((release, *PACKAGES)).encode()).hexdigest()[:12]
+def base_key(release: str, packages: Sequence[str]) -> str:
+    """Changes when the system would."""
+    return hashlib.sha256(" ".join((release, *packages)).encode()).hexdigest()[:12]
 
 
 def choose_mirror(index_targets: str, release: str) -> str | None:
@@ -45,27 +47,27 @@ def _mirror(release: str) -> str | None:
         return None
 
 
-def rootfs() -> Path:
-    """The folder of the base system, made by debootstrap when it is missing. Raises Unsuitable, CommandFailed."""
+def rootfs(packages: Sequence[str] = BASE) -> Path:
+    """The folder of a system with these, made by debootstrap when missing. Raises Unsuitable, CommandFailed."""
     release = codename()
-    folder = cache_dir() / "debian" / f"{release}-{base_key(release)}"
+    folder = cache_dir() / "debian" / f"{release}-{base_key(release, packages)}"
     if folder.exists():
         return folder
     debian.install(debian.IMAGES)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(folder.parent / "lock", "the base system"):
         if not folder.exists():
-            _bootstrap(release, folder)
+            _bootstrap(release, folder, packages)
     return folder
 
 
-def _bootstrap(release: str, folder: Path) -> None:
+def _bootstrap(release: str, folder: Path, packages: Sequence[str]) -> None:
     partial = folder.with_name(f"{folder.name}.partial.{os.getpid()}")
     for left_by_a_killed_maker in folder.parent.glob(f"{folder.name}.partial.*"):
         shutil.rmtree(left_by_a_killed_maker)
     # In a mount namespace of its own: what debootstrap mounts goes with it, however it ends.
     command = ["unshare", "--mount", "--propagation", "private", "debootstrap"]
-    command += ["--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    command += ["--variant=minbase", f"--include={','.join(packages)}"]
     mirror = _mirror(release)
     command += [release, str(partial), *([mirror] if mirror else [])]
     try:
