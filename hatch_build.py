@@ -14,12 +14,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+# Types are checked by `make lint`; here, with fewer packages at hand, only those of the compiled modules count.
 _SETTINGS = """\
 [mypy]
 strict = True
-plugins = pydantic.mypy
-[mypy-httptools.*]
+ignore_errors = True
 ignore_missing_imports = True
+plugins = pydantic.mypy
 """
 _COMPILE_SECONDS = 900
 
@@ -55,7 +56,8 @@ class CompileHook(BuildHookInterface[Any]):
 
 
 def _compile(place: Path, modules: list[str]) -> None:
-    (place / "mypy.ini").write_text(_SETTINGS)
+    counted = "".join(f"[mypy-{_dotted(module)}]\nignore_errors = False\n" for module in modules)
+    (place / "mypy.ini").write_text(_SETTINGS + counted)
     command = [sys.executable, "-m", "mypyc", *modules]
     environment = os.environ | {"MYPYC_OPT_LEVEL": "2", "MYPYC_DEBUG_LEVEL": "0"}
     done = subprocess.run(  # noqa: S603 - fixed words, and module names from pyproject.toml
@@ -64,3 +66,7 @@ def _compile(place: Path, modules: list[str]) -> None:
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
         raise RuntimeError(f"mypyc failed; it needs a C compiler and Python's headers (gcc, python3-dev):\n{said}")
+
+
+def _dotted(module: str) -> str:
+    return module.removesuffix(".py").replace("/", ".")

@@ -1,7 +1,7 @@
 """One request that waits, the bounds that it met, and what a queue answers."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Refusal(StrEnum):
@@ -15,8 +15,7 @@ class Refusal(StrEnum):
     NO_PODS = "no_pods"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Bounds of one queue; timeouts belong to tickets, because they depend on why a request waits."""
 
     max_waiting: int
