@@ -76,8 +76,13 @@ class NoPods(Refused):
 
 
 class UpstreamError(RouterError):
-    """An engine or a sidecar failed before the answer was complete."""
+    """An engine or a sidecar failed before the answer was complete.
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    `refused`: nobody listens there, which says more than a connection that did not come about. It is told in a
+    field because compiled code leaves no `__cause__`.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
+        self.refused = refused

@@ -118,7 +118,7 @@ class Sidecar:
 
     def engine_failed(self, trip: Trip, error: UpstreamError, client: ServerConnection) -> Exchange | None:
         """Before the client got a byte: the exchange in which the request goes on; None when it does not."""
-        if isinstance(error.__cause__, ConnectionRefusedError):
+        if error.refused:
             self.state.engine_gone(str(error))
         self._part_from(trip.request)
         handon = self._handon

@@ -171,7 +171,9 @@ class ConnectionPool:
             message = f"no connection to {self.host}:{self.port} within {self.limits.connect_seconds:g} s"
             raise UpstreamError("connect", message) from error
         except OSError as error:
-            raise UpstreamError("connect", f"cannot connect to {self.host}:{self.port}: {error}") from error
+            refused = isinstance(error, ConnectionRefusedError)
+            message = f"cannot connect to {self.host}:{self.port}: {error}"
+            raise UpstreamError("connect", message, refused=refused) from error
         finally:
             self._connecting -= 1
         return connection
