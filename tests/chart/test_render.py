@@ -8,6 +8,8 @@ import yaml
 
 from chart.programs import CHART, NAMESPACE, ROOT, Object, Program, Render, sets
 from tidepool_api import contract
+from tidepool_router.settings import parse
+from tidepool_router.tracing.settings import Watching
 
 pytestmark = pytest.mark.apiserver  # helm is built first
 
@@ -25,6 +27,8 @@ EVERYTHING: dict[str, Any] = {
     "gateway.priorityClassName": "high",
     "gateway.extraArgs": ["--verbose"],
     "gateway.keys.secretName": "tidepool-keys",
+    "gateway.tracing": {"endpoint": "http://collector.monitoring:4318", "ratio": 0.05, "prompts": True},
+    "gateway.accessLog": True,
     "gateway.extraEnv": [{"name": "A", "value": "1"}],
     "gateway.service.annotations": {"a": "b"},
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
@@ -98,6 +102,25 @@ def test_the_gateway_is_wired_as_the_contract_says(render: Render) -> None:
     assert contract.SCRAPE_ANNOTATIONS.items() <= pod["metadata"]["annotations"].items()
     fleet = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "fleet")
     assert fleet["configMap"] == {"name": contract.FLEET_CONFIGMAP, "optional": True}
+
+
+def test_a_gateway_is_watched_where_that_is_wanted_and_only_there(render: Render) -> None:
+    tracing = {"gateway.tracing": {"endpoint": "http://otel:4318", "ratio": 0.05, "prompts": True}}
+    watched = _container(render(tracing | {"gateway.accessLog": True}).pods()[GATEWAY])["args"]
+    plain = _container(render().pods()[GATEWAY])["args"]
+
+    at = watched.index("--otlp-endpoint")
+    assert watched[at : at + 5] == [
+        "--otlp-endpoint",
+        "http://otel:4318",
+        "--trace-ratio",
+        "0.05",
+        "--trace-prompts",
+    ]
+    assert parse(watched, {}).watching == Watching(
+        spans=True, endpoint="http://otel:4318", ratio=0.05, prompts=True, access_log=True
+    )
+    assert parse(plain, {}).watching == Watching()
 
 
 def test_a_gateway_asks_for_keys_where_a_secret_has_them_and_does_not_start_without(render: Render) -> None:

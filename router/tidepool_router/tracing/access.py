@@ -71,7 +71,8 @@ class AccessLines:
         )
         line.error = life.error
         line.failed_attempts = len(life.attempts)
-        line.queued_seconds = round(life.queued_seconds, _DIGITS)
+        if life.queued_seconds:
+            line.queued_seconds = round(life.queued_seconds, _DIGITS)
         if facts is not None:
             line.model = facts.model
             line.stream = facts.stream

@@ -31,7 +31,7 @@ class OtlpExporter:
         """
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.resources import OTELResourceDetector, Resource
             from opentelemetry.sdk.trace.export import SpanExportResult
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
         except ImportError as error:
@@ -39,9 +39,8 @@ class OtlpExporter:
             raise SettingsError(message) from error
         self._succeeded = SpanExportResult.SUCCESS
         self._scope = InstrumentationScope("tidepool_router", resource.get("service.version"))
-        self._resource = Resource(dict(resource)).merge(Resource.create({}))
-        if "service.name" in resource and _nameless(self._resource.attributes):
-            self._resource = self._resource.merge(Resource({"service.name": resource["service.name"]}))
+        # What the environment says of the resource goes before what is known here.
+        self._resource = Resource.create(dict(resource)).merge(OTELResourceDetector().detect())
         self._exporter = OTLPSpanExporter(endpoint=None if endpoint is None else traces_address(endpoint))
         self.exported = 0
         self.failed = 0
@@ -93,8 +92,3 @@ class OtlpExporter:
 def traces_address(endpoint: str) -> str:
     """Where spans go, of a base address such as http://collector:4318, as OTEL_EXPORTER_OTLP_ENDPOINT has it."""
     return endpoint if endpoint.endswith(_PATH) else endpoint.rstrip("/") + _PATH
-
-
-def _nameless(attributes: Mapping[str, object]) -> bool:
-    """Whether the service has the name that the SDK gives where nobody gave one."""
-    return str(attributes.get("service.name", "")).startswith("unknown_service")

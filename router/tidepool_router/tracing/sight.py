@@ -17,7 +17,8 @@ from tidepool_router.wire.headers import REQUEST_ID
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of
 
-_LIVES_BOUND: Final = 2048
+# A request's spans cost the thread up to a millisecond of CPU: so many a second take a quarter of a core at most.
+_LIVES_BOUND: Final = 256
 _LIVES_SECONDS: Final = 1.0
 _LINES_BOUND: Final = 16_384
 _LINES_SECONDS: Final = 0.2
@@ -72,9 +73,14 @@ class Sight:
         if self.exporter is not None:
             self.exporter.close()
 
-    def begin(self, request: Request, client: str, arrived_at: float, started_at: float) -> Life:
-        """A request has arrived whole; `arrived_at` is its first byte, 0 when that came together with the last."""
+    def begin(self, request: Request, client: str, arrived_at: float, started_at: float) -> Life | None:
+        """A request has arrived whole; `arrived_at` is its first byte, 0 when that came together with the last.
+
+        None where there will be nothing to tell of it, and nothing of ours to tell the engine.
+        """
         parent = parent_of(request.lines)
+        if parent is not None and not parent.sampled and self.lines is None:
+            return None
         trace_id = 0 if parent is None else parent.trace_id
         life = Life(arrived_at or started_at, started_at, parent, trace_id, _new_id)
         life.method = request.method.decode("latin-1")
@@ -111,6 +117,8 @@ class Sight:
         """A request was turned away before there was anything of it."""
         now = monotonic()
         life = self.begin(request, client, arrived_at, now)
+        if life is None:
+            return
         life.request_id = request.special.get(REQUEST_ID, b"").decode("latin-1")
         life.error = refusal.code
         self.ended(life, Outcome.REFUSED, refusal.status, now)
