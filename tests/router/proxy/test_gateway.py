@@ -132,3 +132,21 @@ async def test_the_load_on_an_answer_is_believed_before_the_next_report(gateway:
         async with RawClient(router.port) as client:
             await client.ask(post(chat()))
             assert pod.report.running == 7
+
+
+async def test_the_scores_of_a_pick_are_told_only_where_the_gateway_allows_it(gateway: Any) -> None:
+    async with ScriptedEngine() as engine:
+        router = await gateway(engine.url)
+        pool = router.state.pools["default/pool"]
+        await until(lambda: any(pod.reachable for pod in pool.pods.values()))
+        asks = post(chat(), b"/v1/chat/completions", b"x-tidepool-debug: scores\r\n")
+        async with RawClient(router.port) as client:
+            closed = await client.ask(asks)
+            pool.explains = True
+            told = await client.ask(asks)
+            unasked = await client.ask(post(chat()))
+
+    assert b"x-tidepool-scores" not in closed.headers
+    assert b"x-tidepool-scores" not in unasked.headers
+    assert b"harm=" in told.headers[b"x-tidepool-scores"]
+    assert all(b"x-tidepool-debug" not in seen.head for seen in engine.requests)
