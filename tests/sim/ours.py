@@ -30,7 +30,7 @@ from .world import Hire, Life, Site, Staff
 REPORT_SECONDS: Final = 0.05
 SCRAPE_SECONDS: Final = 2.0
 # Chunks are counted when a report is due, and no oftener than this: each one as it comes would change little.
-PROGRESS_SECONDS: Final = 0.2
+PROGRESS_SECONDS: Final = 0.5
 
 
 class Clock:

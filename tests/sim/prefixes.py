@@ -4,8 +4,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from .request import NAME_TOKENS
+
 # llm-d's approximate index (approx-prefix-cache-producer): 31,250 blocks a pod, 64 tokens each at least.
-LLM_D_BLOCKS: Final = 31_250
+LLM_D_BLOCKS: Final = 31_250 * 64 // NAME_TOKENS
 
 
 class PrefixMemory:

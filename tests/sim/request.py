@@ -11,7 +11,7 @@ from tidepool_router.wire.body import inspect
 
 MODEL: Final = "sim"
 # Names of prompt blocks are given at this granularity, whatever the engine's; it divides a trace's 512.
-NAME_TOKENS: Final = 64
+NAME_TOKENS: Final = 128
 _PATH: Final = "/v1/chat/completions"
 _TEXT_TOKENS: Final = 512  # text is made in pieces of so many tokens, as Mooncake's hashes name it
 

@@ -15,7 +15,7 @@ from .workload import SHARING, TEST_SEEDS
 TRAINING_SEEDS: Final = [1, 2, 3]
 GATEWAYS: Final = 2
 # Of the knee. Beyond it queues grow as long as the load lasts.
-RATES: Final = (0.6, 0.8, 1.0)
+RATES: Final = (0.8, 1.0)
 
 
 @dataclass(slots=True)

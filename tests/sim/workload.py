@@ -77,7 +77,7 @@ def _mooncake_rows() -> list[tuple[int, int, int, list[int]]]:
     return [(r["timestamp"], r["input_length"], r["output_length"], r["hash_ids"]) for r in rows]
 
 
-def mooncake(seed: int, count: int = 4000) -> Load:
+def mooncake(seed: int, count: int = 2500) -> Load:
     """A stretch of Mooncake's conversation trace (FAST'25), the requests of each 3 s tick spread over it."""
     rows = _mooncake_rows()
     dice = Random(seed)
@@ -92,7 +92,7 @@ def mooncake(seed: int, count: int = 4000) -> Load:
     return _load("mooncake", [row[0] for row in stretch], requests, 0.3)
 
 
-def agents(seed: int, count: int = 4000) -> Load:
+def agents(seed: int, count: int = 2500) -> Load:
     """llm-d's shared-prefix load: 150 groups of 5 prompts, 6,000 + 1,200 tokens in, 1,000 out, Poisson.
 
     As inference-perf draws it (datagen/synthetic/shared_prefix_datagen.py): the 750 prompts in a random order,
@@ -125,7 +125,7 @@ def _azure_rows() -> list[tuple[float, int, int]]:
     ]
 
 
-def azure_code(seed: int, count: int = 5000) -> Load:
+def azure_code(seed: int, count: int = 3500) -> Load:
     """A stretch of Azure's code trace of 2023, with its bursts; it names no prefixes, so every prompt is new.
 
     Gaps beyond 20 times the mean (the trace has pauses of a minute) are cut to that.
@@ -146,7 +146,7 @@ def azure_code(seed: int, count: int = 5000) -> Load:
     return _load("azure-code", times, requests, 0.1)
 
 
-def decode(seed: int, count: int = 4000) -> Load:
+def decode(seed: int, count: int = 2500) -> Load:
     """Short prompts and long answers whose length nobody knows before: what binds is memory for the answers.
 
     Prompts lognormal with median 250, answers with median 600 and sigma 0.9, as reasoning models have them.
@@ -163,7 +163,7 @@ def decode(seed: int, count: int = 4000) -> Load:
     return _load("decode", _poisson(dice, count), requests, 0.3, kv_tokens=131_072)
 
 
-def tenants(seed: int, count: int = 4000) -> Load:
+def tenants(seed: int, count: int = 2500) -> Load:
     """Three kinds of customers at once: chats of several turns, long documents in bursts, agents with a prefix.
 
     Of ten chat tenants the first sends as much as the others together (Zipf). A document is 4,000 to 16,000 tokens

@@ -2,7 +2,7 @@
 
 Where (max - min) of requests in flight is above 64 and max above 1.5 times min, the least loaded worker. Else the
 worker that knows most of the prompt, if that is more than 0.3 of it; else the least loaded. The tree holds
-characters there and blocks here; its budget of 33,554,432 characters a worker is 131,072 blocks of 64 tokens.
+characters there and blocks here, for a budget of 33,554,432 characters a worker at four characters a token.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,13 +10,13 @@ from typing import Final
 
 from sim.picker import Board, Immediate
 from sim.prefixes import PrefixMemory
-from sim.request import Request
+from sim.request import NAME_TOKENS, Request
 
 # `vllm-router --help`, 0.1.17.
 CACHE_THRESHOLD: Final = 0.3
 BALANCE_ABS_THRESHOLD: Final = 64
 BALANCE_REL_THRESHOLD: Final = 1.5
-TREE_BLOCKS: Final = 131_072
+TREE_BLOCKS: Final = 33_554_432 // (4 * NAME_TOKENS)
 
 
 def imbalanced(
