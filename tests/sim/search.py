@@ -11,7 +11,7 @@ KNEE_FACTOR: Final = 5.0
 # A fortieth of the rate at which a search begins: nobody waits.
 _LIGHT: Final = 0.025
 # What `knee` finds for the training seeds, requests a second of eight pods (`python -m sim --find-knees`).
-KNEES: Final = {"mooncake": 4.68, "agents": 8.65, "azure-code": 33.85, "decode": 29.51, "tenants": 23.0}
+KNEES: Final = {"mooncake": 4.36, "agents": 8.65, "azure-code": 33.85, "decode": 21.93, "tenants": 22.6}
 ROUND_ROBIN: Final = "round robin"
 
 

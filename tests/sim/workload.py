@@ -1,7 +1,8 @@
 """The loads of the quality tables. A load is drawn by a seed and then played at any rate.
 
 Arrival times are made for one request a second and stretched, so a load at another rate is the same load. Seeds
-below TEST_SEEDS tune; those from there on are for the tables alone.
+below TEST_SEEDS tune; those from there on are for the tables alone. A load is long enough for its answers to begin
+and end many times over, and for caches to turn over, after the warm-up.
 """
 
 import csv
@@ -92,7 +93,7 @@ def mooncake(seed: int, count: int = 2500) -> Load:
     return _load("mooncake", [row[0] for row in stretch], requests, 0.3)
 
 
-def agents(seed: int, count: int = 2500) -> Load:
+def agents(seed: int, count: int = 4000) -> Load:
     """llm-d's shared-prefix load: 150 groups of 5 prompts, 6,000 + 1,200 tokens in, 1,000 out, Poisson.
 
     As inference-perf draws it (datagen/synthetic/shared_prefix_datagen.py): the 750 prompts in a random order,
@@ -125,7 +126,7 @@ def _azure_rows() -> list[tuple[float, int, int]]:
     ]
 
 
-def azure_code(seed: int, count: int = 3500) -> Load:
+def azure_code(seed: int, count: int = 5000) -> Load:
     """A stretch of Azure's code trace of 2023, with its bursts; it names no prefixes, so every prompt is new.
 
     Gaps beyond 20 times the mean (the trace has pauses of a minute) are cut to that.
@@ -146,7 +147,7 @@ def azure_code(seed: int, count: int = 3500) -> Load:
     return _load("azure-code", times, requests, 0.1)
 
 
-def decode(seed: int, count: int = 2500) -> Load:
+def decode(seed: int, count: int = 9000) -> Load:
     """Short prompts and long answers whose length nobody knows before: what binds is memory for the answers.
 
     Prompts lognormal with median 250, answers with median 600 and sigma 0.9, as reasoning models have them.
@@ -160,7 +161,7 @@ def decode(seed: int, count: int = 2500) -> Load:
         out = min(8000, 1 + round(dice.lognormvariate(6.4, 0.9)))
         pieces = names.take(tokens)
         requests.append(Request(number, tokens, out, pieces, pieces[0]))
-    return _load("decode", _poisson(dice, count), requests, 0.3, kv_tokens=131_072)
+    return _load("decode", _poisson(dice, count), requests, 0.4, kv_tokens=131_072)
 
 
 def tenants(seed: int, count: int = 2500) -> Load:
