@@ -16,6 +16,7 @@ from tidepool_router.errors import Refused
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.engine_page import read_engine_page
 from tidepool_router.fleet.engine_probe import Probe
+from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
@@ -29,6 +30,8 @@ from .world import Hire, Life, Site, Staff
 # A sidecar reports at most so often (fleet/feed.py), and scrapes a busy engine so often (fleet/engine_watch.py).
 REPORT_SECONDS: Final = 0.05
 SCRAPE_SECONDS: Final = 2.0
+# And so often while requests wait at it (fleet/engine_queue.py).
+LOOK_SECONDS: Final = 0.25
 # Chunks are counted when a report is due, and no oftener than this: each one as it comes would change little.
 PROGRESS_SECONDS: Final = 0.5
 
@@ -59,6 +62,8 @@ class Sidecars:
             state.watch.probe, state.watch.was_up = Probe(answers=True, models=(MODEL,)), True
         self.live: list[dict[int, Life]] = [{} for _ in engines]
         self._entries: dict[int, Entry] = {}
+        self._held: list[list[tuple[Life, HeldHere]]] = [[] for _ in engines]
+        self._were_held: dict[int, HeldHere] = {}
         self._reported_at = [float("-inf")] * len(engines)
         self._scraped_at = [float("-inf")] * len(engines)
         self._counted_at = [float("-inf")] * len(engines)
@@ -66,13 +71,17 @@ class Sidecars:
         self.gateways: list[Gateway] = []
 
     def arrived(self, life: Life, now: float) -> bool:
-        """The sidecar counts it and passes it on."""
+        """The sidecar counts it, and passes it on or holds it."""
         self._clock.now = now
         state = self.states[life.pod]
-        self._entries[life.request.number] = state.open(life.request.facts, now)
+        entry, held = state.open(life.request.facts, now)
+        self._entries[life.request.number] = entry
         self.live[life.pod][life.request.number] = life
         self._dirty[life.pod] = True
-        return True
+        if held is None:
+            return True
+        self._held[life.pod].append((life, held))
+        return False
 
     def first_token(self, life: Life, now: float) -> None:
         """The first chunk passes."""
@@ -90,11 +99,35 @@ class Sidecars:
         cached = life.sequence.cached_tokens if life.sequence is not None else 0
         entry.usage(request.prompt_tokens, request.output_tokens, cached)
         state.estimator.learn(request.facts, request.prompt_tokens, request.output_tokens)
+        held = self._were_held.pop(request.number, None)
+        if held is not None:
+            state.waiting.over(held, entry)
         entry.close(Outcome.OK, now)
 
     def released(self, pod: int, now: float) -> list[Life]:
-        """Nothing is kept at the pod."""
-        return []
+        """Whose turn has come; the engine is looked at meanwhile, as the sidecar's rounds do."""
+        waiting = self._held[pod]
+        if not waiting:
+            return []
+        self._clock.now = now
+        if now - self._scraped_at[pod] >= LOOK_SECONDS:
+            self._look(pod, now)
+        else:
+            self.states[pod].waiting.release()
+        go = [pair for pair in waiting if pair[1].turn.done()]
+        if go:
+            self._held[pod] = [pair for pair in waiting if not pair[1].turn.done()]
+            self._dirty[pod] = True
+        for life, held in go:
+            held.turn.result()
+            self._were_held[life.request.number] = held
+        return [life for life, _ in go]
+
+    def _look(self, pod: int, now: float) -> None:
+        self._scraped_at[pod] = now
+        state = self.states[pod]
+        state.watch.figures = read_engine_page(metrics_page(self._engines[pod]))
+        state.waiting.looked()
 
     def report(self, pod: int, now: float) -> LoadReport | None:
         """What the pod tells now; None when it told a moment ago, or has nothing new to tell."""
@@ -103,8 +136,7 @@ class Sidecars:
         self._clock.now = now
         self._count(pod, now)
         if now - self._scraped_at[pod] >= SCRAPE_SECONDS:
-            self._scraped_at[pod] = now
-            self.states[pod].watch.figures = read_engine_page(metrics_page(self._engines[pod]))
+            self._look(pod, now)
             self._dirty[pod] = True
         if not self._dirty[pod]:
             return None

@@ -32,7 +32,9 @@ def throughput(load: str, seed: int, candidate: str, start: float) -> float:
     return highest(lambda rate: do(Run(load, seed, rate, candidate)).within, start)
 
 
-def highest(holds: Callable[[float], bool], start: float, *, step: float = 1.15, tolerance: float = 0.015) -> float:
+def highest(
+    holds: Callable[[float], bool], start: float, *, step: float = 1.15, tolerance: float = 0.015
+) -> float:
     """The highest rate at which it holds, to the tolerance: strides from `start`, then halving."""
     low = high = start
     if holds(start):
