@@ -196,10 +196,7 @@ class Gateway:
         """As proxy/gateway.py: pick, or wait for a pod."""
         self._listen(now)
         keys = tuple(self._keys[pod] for pod in exclude)
-        earlier = self._reservations.pop(request.number, None)
         reservation = self.pool.pick(request.facts, now, keys)
-        if earlier is not None:
-            earlier.close(Outcome.ERROR, now)
         if reservation is None:
             self._hold(request)
             return None
@@ -241,11 +238,11 @@ class Gateway:
     def ended(self, request: Request, pod: int, now: float, *, failed: bool, cached_tokens: int) -> None:
         """The books are closed."""
         self._clock.now = now
-        if failed:
-            reservation = self._reservations[request.number]
-            reservation.failed("reset")
-            return  # closed when the retry has its place, as the gateway does, or never noticed again
         reservation = self._reservations.pop(request.number)
+        if failed:
+            reservation.failed("reset")
+            reservation.close(Outcome.ERROR, now)
+            return
         reservation.entry.usage(request.prompt_tokens, request.output_tokens, cached_tokens)
         self.pool.estimator.learn(request.facts, request.prompt_tokens, request.output_tokens)
         reservation.close(Outcome.OK, now)

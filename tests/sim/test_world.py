@@ -52,14 +52,15 @@ def test_every_request_is_answered_once(name: str, fault: Fault) -> None:
     assert all(engine.pool.used == 0 for engine in world.engines)
 
 
-def test_the_product_ends_with_empty_books_at_gateways_and_sidecars() -> None:
+@pytest.mark.parametrize("fault", [NONE, FAILING], ids=lambda fault: fault.name)
+def test_the_product_ends_with_empty_books_at_gateways_and_sidecars(fault: Fault) -> None:
     hired: list[Staff] = []
 
     def hire(site: Site) -> Staff:
         hired.append(product(Policy.PREDICTED)(site))
         return hired[0]
 
-    play(hire, gateways=2)
+    play(hire, gateways=2, fault=fault)
     doors, gateways = hired[0].doors, hired[0].pickers
     assert isinstance(doors, Sidecars)
     for state in doors.states:

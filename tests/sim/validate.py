@@ -126,29 +126,42 @@ async def replay(url: str, asks: Sequence[Ask]) -> list[Seen]:
 
 @dataclass(slots=True)
 class Samples:
-    """Times of calibration: seconds a token by streams side by side, seconds to the first token by prompt."""
+    """Times of calibration, in seconds.
 
-    decode: dict[int, list[float]]
+    Of a token, by (streams side by side, tokens of context of each); of the first token, by tokens of the prompt.
+    """
+
+    decode: dict[tuple[int, int], list[float]]
     prefill: dict[int, list[float]]
 
     def fit(self) -> Calibration:
         """Least squares of the medians: a stream that the front end held up for once says nothing."""
-        decode = [((1.0, float(streams)), median(times)) for streams, times in self.decode.items()]
-        base, sequence = least_squares(decode)
-        prefill = [((1.0, float(tokens)), median(times)) for tokens, times in self.prefill.items()]
-        alone, token = least_squares(prefill)
-        return Calibration(StepTime(base, sequence, 0.0, token), max(0.0, alone - base))
+        decode = [
+            ((1.0, float(streams), float(streams * context)), median(times))
+            for (streams, context), times in self.decode.items()
+        ]
+        base, sequence, context_token = least_squares(decode)
+        # A prompt takes a step for each chunk; the first one's base and the front end are what is left over.
+        prefill = [
+            ((1.0, tokens, tokens * tokens / 2), median(times) - base * (-(-tokens // MAX_BATCHED_TOKENS) - 1))
+            for tokens, times in self.prefill.items()
+        ]
+        alone, token, pair = least_squares(prefill)
+        return Calibration(StepTime(base, sequence, context_token, token, pair), max(0.0, alone - base))
 
 
-async def calibrate(url: str, dice: Random, samples: Samples, repeats: int = 4) -> None:
+async def calibrate(url: str, dice: Random, samples: Samples, repeats: int = 3) -> None:
     """Prompts alone give the prefill, streams side by side the decode."""
     await asyncio.gather(*(ask(url, _fresh(dice, 64), 16) for _ in range(4)))  # warm
-    for streams in (1, 2, 4, 8):
+    for streams, prompt in ((1, 48), (2, 48), (4, 48), (8, 48), (1, 1600), (4, 900)):
         for _ in range(repeats):
-            seen = await asyncio.gather(*(ask(url, _fresh(dice, 48), 80) for _ in range(streams)))
-            samples.decode.setdefault(streams, []).append(median(s.per_token for s in seen))
-    for tokens in (16, 128, 256, 448):  # each is one step
-        for _ in range(2 * repeats):
+            out = 60
+            seen = await asyncio.gather(*(ask(url, _fresh(dice, prompt), out) for _ in range(streams)))
+            # The last to begin: while others still prefill, a token's time is not that of a decode.
+            times = samples.decode.setdefault((streams, prompt + out // 2), [])
+            times.append(max(seen, key=lambda s: s.first).per_token)
+    for tokens in (16, 128, 256, 448, 960, 1500):
+        for _ in range(repeats):
             samples.prefill.setdefault(tokens, []).append((await ask(url, _fresh(dice, tokens), 1)).first)
 
 
@@ -187,7 +200,7 @@ def loads(seed: int, seconds: float, run: int = 0) -> dict[str, list[Ask]]:
         # Twenty at once, more than run at once: the rest waits in the engine's queue.
         return [Ask(start, *answers()) for start in (0.0, seconds * 0.55) for _ in range(20)]
 
-    return {"chat": poisson(4.5, chat), "documents": poisson(2.0, documents), "bursts": bursts()}
+    return {"chat": poisson(3.5, chat), "documents": poisson(1.0, documents), "bursts": bursts()}
 
 
 # The simulated engine.
@@ -308,8 +321,10 @@ def main() -> int:
     step = calibration.step
     print(
         f"calibrated: step {1000 * step.base_seconds:.2f} ms + {1000 * step.per_sequence_seconds:.2f} ms a "
-        f"sequence + {1e6 * step.per_prefill_token_seconds:.1f} us a prompt token; "
-        f"front end {1000 * calibration.overhead_seconds:.2f} ms\n"
+        f"sequence + {1e6 * step.per_context_token_seconds:.3f} us a context token + "
+        f"{1e6 * step.per_prefill_token_seconds:.1f} us a prompt token + "
+        f"{1e6 * step.per_prefill_pair_seconds:.4f} us a pair; front end "
+        f"{1000 * calibration.overhead_seconds:.2f} ms\n"
     )
     print("| load | figure | vLLM, ms, each run | simulated | error | vLLM's spread | |")
     print("|---|---|---|---|---|---|---|")
