@@ -42,11 +42,15 @@ def main() -> int:
         names.append(ROUND_ROBIN)
     started = time.monotonic()
 
-    def tell(line: str) -> None:
-        print(f"[{time.monotonic() - started:5.0f} s] {line}", file=sys.stderr, flush=True)
-
     seeds = quality.TRAINING_SEEDS if arguments.training else quality.test_seeds(arguments.seeds)
     tables = quality.Tables(seeds)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+
+    def tell(line: str) -> None:
+        """A part is done: what there is goes to the file, so that a run that is ended was not for nothing."""
+        arguments.out.write_text(json.dumps(tables.as_dict(), indent=1))
+        print(f"[{time.monotonic() - started:5.0f} s] {line}", file=sys.stderr, flush=True)
+
     runner = quality.Runner(arguments.jobs, tell)
     wanted = arguments.tables.split(",")
     if arguments.find_knees:
@@ -63,8 +67,6 @@ def main() -> int:
     if "faults" in wanted:
         quality.measure_faults(tables, runner, names)
     runner.close()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(tables.as_dict(), indent=1))
     print(quality.markdown(tables))
     print()
     print("\n".join(quality.verdicts(tables)))
