@@ -34,9 +34,9 @@ PRODUCT: Final[dict[str, Hire]] = {
 }
 # Baselines with the constants that tune.py found best on the training seeds; the published ones stand above.
 TUNED: Final[dict[str, Hire]] = {
-    "KubeAI, tuned": baseline(partial(KubeAI, load_factor=1.1)),
-    "llm-d blend, tuned": baseline(partial(LlmDBlend, weights=(2.0, 2.0, 1.0))),
-    "llm-d sticky, tuned": baseline(partial(LlmDSticky, penalty_seconds=0.5, tokens_per_second=17_400.0)),
-    "cache aware, tuned": baseline(partial(CacheAware, cache_threshold=0.5, abs_threshold=32, rel_threshold=1.1)),
+    "KubeAI tuned": baseline(partial(KubeAI, load_factor=1.1)),
+    "llm-d blend tuned": baseline(partial(LlmDBlend, weights=(2.0, 2.0, 1.0))),
+    "llm-d sticky tuned": baseline(partial(LlmDSticky, penalty_seconds=0.5, tokens_per_second=17_400.0)),
+    "cache aware tuned": baseline(partial(CacheAware, cache_threshold=0.5, abs_threshold=32, rel_threshold=1.1)),
 }
 CANDIDATES: Final = PRODUCT | BASELINES | TUNED

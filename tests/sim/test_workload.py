@@ -41,7 +41,7 @@ def test_pieces_and_names_cover_the_prompt(name: str) -> None:
         assert len(request.names) == request.prompt_tokens // NAME_TOKENS
 
 
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("name", [*SHARING, "tenants"])
 def test_some_prompts_share_more_than_a_beginning(name: str) -> None:
     seen: set[int] = set()
     known = total = 0
