@@ -120,6 +120,7 @@ def test_llm_d_blend_weighs_two_two_three() -> None:
         ([0.90, 0.10], [500, 50], 0.1, [0, 1], "0.5 s against 0.05 s is more than 0.1 s worse"),
         ([0.90, 0.10], [500, 50], 1.0, [0], "but not more than 1 s"),
         ([0.90, 0.10], [5000, 50], 0.0, [0], "no penalty: always sticky"),
+        ([0.90, 0.10], [5000, 4900], 1.0, [0], "the others are as busy"),
     ],
 )
 def test_llm_d_sticky_filter_is_that_of_its_tests(
