@@ -64,12 +64,16 @@ class SseObserver:
                 whole, self._rest = joined, b""
         if not whole:
             return b"" if self._drop else chunk
-        self._last = whole
         events, tokens = whole.count(b"\n\n") or 1, whole.count(self._mark)
         self.events += events
         self.tokens += tokens
-        if tokens < events and b'"error"' in whole:
-            self._look_for_error(whole)
+        if tokens >= events:
+            self._last = whole
+        else:
+            if b"data:" in whole:  # a comment after the last event does not undo it
+                self._last = whole
+            if b'"error"' in whole:
+                self._look_for_error(whole)
         kept = self._read_usage(whole) if b'"usage"' in whole else whole
         return kept if self._drop else chunk
 

@@ -89,6 +89,11 @@ def test_any_bytes_end_in_requests_or_in_a_refusal(data: bytes) -> None:
         (b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n", 400, "two lengths"),
         (b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "two framings"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "no chunk size"),
+        (
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 3\r\n\r\n",
+            400,
+            "a late length",
+        ),
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "no length"),
         (b"CONNECT a:80 HTTP/1.1\r\n\r\n", 405, "this is no forward proxy"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "HTTP/2 by prior knowledge"),
