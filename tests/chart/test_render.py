@@ -29,6 +29,8 @@ EVERYTHING: dict[str, Any] = {
     "gateway.keys.secretName": "tidepool-keys",
     "gateway.tracing": {"endpoint": "http://collector.monitoring:4318", "ratio": 0.05, "prompts": True},
     "gateway.accessLog": True,
+    "gateway.tls.secretName": "gateway-tls",
+    "gateway.podTLS": {"caSecretName": "pods-tls", "serverName": "pods.example"},
     "gateway.extraEnv": [{"name": "A", "value": "1"}],
     "gateway.service.annotations": {"a": "b"},
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
@@ -133,6 +135,36 @@ def test_a_gateway_asks_for_keys_where_a_secret_has_them_and_does_not_start_with
     volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == name)
     assert volume["secret"] == {"secretName": "tidepool-keys"}
     assert "--keys" not in _container(render().pods()[GATEWAY])["args"]
+
+
+def test_a_gateway_serves_tls_where_a_secret_has_its_certificate(render: Render) -> None:
+    chart = render({"gateway.tls.secretName": "gateway-tls", "gateway.service.port": 443})
+    pod = chart.pods()[GATEWAY]
+    arguments = _container(pod)["args"]
+    folder = next(mount for mount in _container(pod)["volumeMounts"] if mount["name"] == "tls")["mountPath"]
+
+    assert arguments[arguments.index("--tls-cert") + 1] == f"{folder}/tls.crt"
+    assert arguments[arguments.index("--tls-key") + 1] == f"{folder}/tls.key"
+    assert {"name": "tls", "secret": {"secretName": "gateway-tls"}} in pod["spec"]["volumes"]
+    assert chart.one("Service", GATEWAY)["spec"]["ports"][0]["appProtocol"] == "https"
+    assert _env(chart.one("Pod", "demo-tidepool-test"))["TIDEPOOL_URL"].startswith("https://")
+
+
+def test_a_gateway_learns_whom_to_believe_and_gets_no_key_of_pods(render: Render) -> None:
+    pod = render({"gateway.podTLS": {"caSecretName": "pods-tls", "serverName": "pods.example"}}).pods()[GATEWAY]
+    arguments = _container(pod)["args"]
+    volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "pod-ca")
+
+    assert arguments[arguments.index("--pod-ca") + 1] == "/etc/tidepool-pod-ca/ca.crt"
+    assert arguments[arguments.index("--pod-server-name") + 1] == "pods.example"
+    assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"]
+    parse(arguments, {})  # the program takes them
+
+
+def test_plain_http_is_what_an_installation_begins_with(render: Render) -> None:
+    arguments = _container(render().pods()[GATEWAY])["args"]
+
+    assert not {"--tls-cert", "--tls-key", "--pod-ca", "--pod-server-name"} & set(arguments)
 
 
 def test_a_gateway_is_given_its_whole_drain(render: Render) -> None:

@@ -85,3 +85,8 @@ imagePullSecrets:
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 {{- end -}}
+
+{{/* Scheme of the gateway's address: https with a certificate. */}}
+{{- define "tidepool.scheme" -}}
+{{- if .Values.gateway.tls.secretName }}https{{ else }}http{{ end }}
+{{- end }}
