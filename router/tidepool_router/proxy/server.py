@@ -22,6 +22,8 @@ from tidepool_router.wire.messages import Request, RequestReader
 _log: Final = logging.getLogger("tidepool.router")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HELD_LIMIT_BYTES: Final = 65_536
+# What plain connections have by themselves; for TLS asyncio's own is eight times that.
+_WRITE_LIMIT_BYTES: Final = 65_536
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -59,6 +61,7 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_advancing",
+        "_arrived_bytes",
         "_closing",
         "_exchange",
         "_held",
@@ -79,6 +82,7 @@ class ServerConnection(asyncio.Protocol):
         self._reader = RequestReader(server.limits.max_head_bytes, server.limits.max_body_bytes)
         self._exchange: ActiveExchange | None = None
         self._advancing = False
+        self._arrived_bytes = 0  # of a body that is not whole yet, as counted among all bodies
         self._held = b""
         self._refusal: Refusal | None = None
         self._reading_paused = False
@@ -93,6 +97,8 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
         self.transport = cast("asyncio.Transport", transport)
+        if self._server.secure:
+            self.transport.set_write_buffer_limits(_WRITE_LIMIT_BYTES)
         self.deadline = monotonic() + self._limits.idle_seconds
         self._server.admit(self)
 
@@ -111,6 +117,7 @@ class ServerConnection(asyncio.Protocol):
         """The client has gone, or we closed."""
         self._closing = True
         self._server.forget(self)
+        self._count_arrived(0)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_gone()
@@ -223,10 +230,13 @@ class ServerConnection(asyncio.Protocol):
         try:
             reader.feed(data)
         except Refused as refused:
+            self._count_arrived(0)
             self._refusal = refused.refusal  # whole requests before the bad one get their answers first
             self._advance()
             return
         if reader.ready:
+            if self._arrived_bytes:
+                self._count_arrived(0)  # the exchange counts the whole body
             if len(reader.ready) > self._limits.max_pipelined:
                 self.abort()
                 return
@@ -262,11 +272,23 @@ class ServerConnection(asyncio.Protocol):
             self.arriving_since = now
         if reader.reading_body:
             self.deadline = now + limits.body_seconds
+            self._count_arrived(reader.arrived_bytes)
+            try:
+                self._server.application.services.check_room(0)
+            except Refused as refused:
+                self._count_arrived(0)
+                self._refuse(refused.refusal)
+                return
             if reader.wants_continue:
                 reader.wants_continue = False
                 self.transport.write(_CONTINUE)
         else:
             self.deadline = now + (limits.header_seconds if reader.reading_head else limits.idle_seconds)
+
+    def _count_arrived(self, size: int) -> None:
+        """Bodies that arrive slowly take memory too: they count among all bodies, and within their bound."""
+        self._server.application.services.bodies_bytes += size - self._arrived_bytes
+        self._arrived_bytes = size
 
     def _begin(self, request: Request) -> None:
         try:
@@ -310,6 +332,7 @@ class Server:
         self.limits = limits
         self.name = name
         self.draining = False
+        self.secure = False
         self.connections: set[ServerConnection] = set()
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -321,6 +344,7 @@ class Server:
 
         Raises SettingsError when the address cannot be had.
         """
+        self.secure = tls is not None
         loop = asyncio.get_running_loop()
         protocol: Callable[[], ServerConnection] = lambda: ServerConnection(self)  # noqa: E731
         try:

@@ -166,6 +166,11 @@ class RequestReader:
         self._known: Request | None = None  # of whose head `_repeat` is the shape
         self._parsed = 0
 
+    @property
+    def arrived_bytes(self) -> int:
+        """What has come of a body that is not whole yet."""
+        return self._size
+
     def feed(self, data: bytes) -> None:
         """Raises Refused when the bytes are no request that can be served; the connection is then of no use."""
         between = self._request is None and not self.reading_head and not self._quiet

@@ -122,6 +122,20 @@ async def test_bodies_of_all_requests_are_bounded_in_sum(gateway: Any) -> None:
     assert (answer.status, answer.json()["error"]["code"]) == (503, "router_full")
 
 
+async def test_bodies_that_are_still_on_their_way_count_as_well(gateway: Any) -> None:
+    router = await gateway(wakes=True, max_bodies_bytes=5000)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n"
+    async with RawClient(router.port) as slow, RawClient(router.port) as other:
+        await slow.send(head + b"x" * 3000)
+        await until(lambda: router.services.bodies_bytes == 3000)
+        answer = await other.ask(head + b"x" * 3000)
+        assert (answer.status, answer.json()["error"]["code"]) == (503, "router_full")
+        assert answer.headers[b"connection"] == b"close"
+        assert await other.rest() == b""
+        assert router.services.bodies_bytes == 3000
+    await until(lambda: router.services.bodies_bytes == 0)
+
+
 async def test_the_load_on_an_answer_is_believed_before_the_next_report(gateway: Any) -> None:
     async def script(seen: Seen) -> None:
         await seen.answer(extra=b"x-tidepool-load: bare;1000;7;0;0;0;0;0;0\r\n")

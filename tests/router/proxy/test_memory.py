@@ -31,7 +31,7 @@ async def test_clients_that_take_nothing_hold_no_more_than_a_bound(
     async def script(seen: Seen) -> None:
         number = len(engine.requests) - 1
         await seen.begin_stream()
-        while sent[number] < _PLENTY:
+        while sent[number] < _PLENTY and not seen.closed.is_set():
             await seen.chunk(_EVENT)
             sent[number] += len(_EVENT)
 
