@@ -36,7 +36,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 unit: setup ## Tests that need neither cluster nor engine
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not apiserver and not cluster and not engine and not prometheus and not bench" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not apiserver and not cluster and not engine and not prometheus and not traffic and not bench" tests
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
@@ -44,7 +44,7 @@ manifests: setup ## Generate CRDs, rules and what the chart copies from them
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster) and not bench" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic) and not bench" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: bench-router ## What the router costs beside its peers, at most 20 minutes; JSON under build/bench
@@ -62,7 +62,8 @@ bench-page: setup ## Keep the last results in tests/bench/results and write docs
 sim: setup ## Routing quality in the simulator: minutes of one core; JSON under build/bench/sim.json (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m sim $(if $(JOBS),--jobs $(JOBS))
 
-soak: setup ## What takes longer than make test may
+soak: setup ## What takes longer than make test may: a million requests through the router, then the scenarios' soak
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
 	$(BIN)/pytest -q -s -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import quality_report, report
+from . import quality_report, report, soak_report
 
 BUILD = Path("build/bench")
 KEPT = Path(__file__).with_name("results")
@@ -17,6 +17,7 @@ PAGE = Path("docs/benchmarks.md")
 SECTIONS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "router": ("Cost beside the peers", report.page),
     "quality": ("Live quality beside the peers", quality_report.page),
+    "soak": ("Soak", soak_report.page),
 }
 
 _HEAD = """\
