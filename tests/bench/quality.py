@@ -7,13 +7,15 @@ eight and times per token multiplied by eight, and all of it runs ten times fast
 
 import argparse
 import json
+import lzma
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from .processes import fetch, free_port, process, wait_for
 from .programs import BenchError, Programs, go_program, install
 
 RESULTS = Path("build/bench")
-TRACE = Path("tests/sim/data/mooncake/conversation_trace.jsonl")
+TRACE = Path("tests/sim/data/mooncake_conversation_trace.jsonl.xz")  # the simulator's own copy
 MODEL = "sim"
 _PORTS = 40  # a gateway and a sidecar for each engine, three ports each
 _COARSE = 8
@@ -89,8 +91,11 @@ def main() -> int:
 
 def _measure_all(chosen: Sequence[Candidate], setting: Setting, rounds: int) -> dict[str, Any]:
     if not setting.trace.exists():
-        raise BenchError(f"{setting.trace} is missing; name a trace in Mooncake's form with --trace")
+        raise BenchError(
+            f"{setting.trace} is missing; name one of Mooncake's form (.jsonl, .jsonl.xz) with --trace"
+        )
     programs = install()
+    setting = replace(setting, trace=_plain(setting.trace))
     runs = []
     for number in range(rounds):
         start = number % len(chosen)
@@ -108,6 +113,17 @@ def _measure_all(chosen: Sequence[Candidate], setting: Setting, rounds: int) -> 
         "labels": {candidate.name: candidate.label for candidate in chosen},
         "runs": runs,
     }
+
+
+def _plain(trace: Path) -> Path:
+    """The trace unpacked, in build/bench."""
+    if trace.suffix != ".xz":
+        return trace
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target = RESULTS / trace.stem
+    with lzma.open(trace) as packed, target.open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    return target
 
 
 def _line(run: Mapping[str, Any]) -> str:
