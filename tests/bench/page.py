@@ -7,17 +7,48 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sim import tables as sim_tables
+from sim.score import Score
+
 from . import quality_report, report, soak_report
 
 BUILD = Path("build/bench")
 KEPT = Path(__file__).with_name("results")
 PAGE = Path("docs/benchmarks.md")
 
-# Section: heading, who renders it from its JSON.
-SECTIONS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
-    "router": ("Cost beside the peers", report.page),
+Results = Mapping[str, Any]
+
+
+def _sim(results: Results) -> str:
+    """The simulator's tables from its JSON."""
+    scores = {name: _scored(results.get(name, {})) for name in ("latency", "gateways", "faults")}
+    by_part = {
+        load: {float(part): found for part, found in parts.items()} for load, parts in scores["latency"].items()
+    }
+    tables = sim_tables.Tables(
+        results["seeds"],
+        results["knees"],
+        by_part,
+        results.get("throughput", {}),
+        scores["gateways"],
+        scores["faults"],
+    )
+    held = "".join(f"- {line}\n" for line in sim_tables.verdicts(tables))
+    return f"`make sim`; tests/sim models engines and loads.\n\n{held}\n{sim_tables.markdown(tables)}\n"
+
+
+def _scored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Score(**value) if "ttft_p90" in value else {key: _scored(inner) for key, inner in value.items()}
+    return [_scored(inner) for inner in value]
+
+
+# Section: heading, who renders it from its JSON and the simulator's.
+SECTIONS: dict[str, tuple[str, Callable[[Results, Results], str]]] = {
+    "router": ("Cost beside the peers", lambda results, _: report.page(results)),
     "quality": ("Live quality beside the peers", quality_report.page),
-    "soak": ("Soak", soak_report.page),
+    "sim": ("Routing quality in the simulator", lambda results, _: _sim(results)),
+    "soak": ("Soak", lambda results, _: soak_report.page(results)),
 }
 
 _HEAD = """\
@@ -25,16 +56,17 @@ _HEAD = """\
 
 Written by `make bench-page` from the results that are kept in tests/bench/results. `make bench-router` (part of
 `make bench`, at most 20 minutes) measures the cost, `make bench-full` the same with longer runs and live quality,
-`make soak` the soak. Each prints its tables and writes JSON to build/bench; losses stand beside the rest.
+`make sim` routing quality in the simulator, `make soak` the soak. Each prints its tables and writes JSON to
+build/bench; losses stand beside the rest.
 """
 
 
-def render(results: Mapping[str, Mapping[str, Any]]) -> str:
+def render(results: Mapping[str, Results]) -> str:
     """The page from the results by section; those that are missing are left out."""
     parts = [_HEAD]
     for name, (heading, write) in SECTIONS.items():
         if name in results:
-            parts.append(f"\n## {heading}\n\n{write(results[name])}")
+            parts.append(f"\n## {heading}\n\n{write(results[name], results.get('sim', {}))}")
     return "".join(parts)
 
 

@@ -83,7 +83,9 @@ def main() -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "quality.json").write_text(json.dumps(results, indent=1))
     print(f"\n{quality_report.markdown(results)}")
-    for line in quality_report.verdicts(results):
+    simulated = RESULTS / "sim.json"
+    scores = json.loads(simulated.read_text()) if simulated.exists() else {}
+    for line in (*quality_report.verdicts(results), *quality_report.orders(results, scores)):
         print(line)
     print(f"written: {RESULTS / 'quality.json'}")
     return 0

@@ -1,6 +1,7 @@
 """Tables and verdicts of live quality. Pure."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from statistics import median
 from typing import Any
 
@@ -8,7 +9,18 @@ from .report import cell, table
 
 Results = Mapping[str, Any]
 OWN = "tidepool"
-OURS = ("tidepool", "tidepool-ll", "tidepool-ph", "tidepool-rr")
+# What the simulator calls the same policies; its load and part of the knee that are nearest to the live ones.
+SIMULATED = {
+    "round robin": "envoy-rr",
+    "least in-flight": "envoy-lr",
+    "power of two": "vllm-p2c",
+    "cache aware": "vllm-ca",
+    "Predicted": "tidepool",
+    "LeastLoad": "tidepool-ll",
+    "PrefixHash": "tidepool-ph",
+    "RoundRobin": "tidepool-rr",
+}
+_LOAD, _PART = "mooncake", "1.0"
 
 _COLUMNS: Sequence[tuple[str, tuple[str, str], int]] = (
     ("TTFT p50 s", ("ttft", "p50"), 3),
@@ -40,7 +52,7 @@ def markdown(results: Results) -> str:
 
 
 def verdicts(results: Results) -> list[str]:
-    """The product against the best of the others, and its own policies in order of p90 TTFT."""
+    """The product against the best of the others, and answers that were wrong."""
     lines = []
     peers = [name for name in results["labels"] if not name.startswith(OWN)]
     if OWN in results["labels"] and peers:
@@ -50,19 +62,42 @@ def verdicts(results: Results) -> list[str]:
             other = _middle(results, best, path)
             held = "held" if own <= other else "MISSED"
             lines.append(f"{what}: {own:.2f} s, the best of the others {other:.2f} s ({best}): {held}")
-    ours = sorted(
-        (name for name in OURS if name in results["labels"]),
-        key=lambda name: _middle(results, name, ("ttft", "p90")),
-    )
-    if len(ours) > 1:
-        lines.append(
-            "own policies by TTFT p90, best first: " + ", ".join(results["labels"][name] for name in ours)
-        )
     wrong = [f"{run['candidate']}: {run['wrong']}" for run in results["runs"] if run["wrong"]]
     return [*lines, *(f"answers that were wrong: {line}" for line in wrong)]
 
 
-def page(results: Results) -> str:
+def orders(results: Results, simulated: Results) -> list[str]:
+    """Policies by their median p90 TTFT, best first: live, and in the simulator's results where there are any.
+
+    Policies that both have measured; the last line says how many pairs of them stand the same way round.
+    """
+    path = ("ttft", "p90")
+    scores = simulated.get("latency", {}).get(_LOAD, {}).get(_PART, {})
+    there = {
+        SIMULATED[name]: median(score["ttft_p90"] for score in found)
+        for name, found in scores.items()
+        if name in SIMULATED and SIMULATED[name] in results["labels"]
+    }
+    here = {
+        name: _middle(results, name, path)
+        for name in results["labels"]
+        if name in there or (not there and name in SIMULATED.values())
+    }
+    lines = [f"live, by TTFT p90, best first: {_ranked(here)}"]
+    if there:
+        pairs = list(combinations(here, 2))
+        same = sum((here[a] < here[b]) == (there[a] < there[b]) for a, b in pairs)
+        lines.append(f"in the simulator, by TTFT p90, best first: {_ranked(there)}")
+        lines.append(f"{same} of {len(pairs)} pairs of policies stand in the same order in both")
+    return lines
+
+
+def _ranked(figures: Mapping[str, float]) -> str:
+    ranked = sorted(figures.items(), key=lambda item: item[1])
+    return ", ".join(f"{name} ({seconds:.2f} s)" for name, seconds in ranked)
+
+
+def page(results: Results, simulated: Results) -> str:
     """The part of docs/benchmarks.md that tells of live quality."""
     load, facts = results["load"], results["machine"]
     return (
@@ -77,7 +112,7 @@ def page(results: Results) -> str:
         f" trace's speed; {results['started']}, {facts['cpu']}, {facts['cores']} cores; "
         + ", ".join(f"{name} {number}" for name, number in results["versions"].items())
         + ".\n\n"
-        + "".join(f"- {line}\n" for line in verdicts(results))
+        + "".join(f"- {line}\n" for line in (*verdicts(results), *orders(results, simulated)))
         + "\n"
         + markdown(results)
     )

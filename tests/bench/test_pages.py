@@ -1,0 +1,87 @@
+"""What is written of live quality, and the page: losses must be said, and sections without results left out."""
+
+import json
+from typing import Any
+
+from bench import page, quality_report
+from sim import tables as sim_tables
+from sim.score import Score
+
+
+def run(candidate: str, first: float, end: float, wrong: dict[str, int] | None = None) -> dict[str, Any]:
+    spread = {"p50": first / 2, "p90": first, "p99": 2 * first}
+    base = {"candidate": candidate, "ttft": spread, "tpot": spread, "e2e": {"p90": end}, "hit_share": 0.2}
+    return base | {"preemptions": 0.0, "right": 9, "sent": 10, "wrong": wrong or {}, "router_cores": 0.1}
+
+
+def results(*runs: dict[str, Any]) -> dict[str, Any]:
+    labels = {name: name for name in dict.fromkeys(one["candidate"] for one in runs)}
+    facts = {"cpu": "some", "cores": 2, "kernel": "6", "python": "3.11"}
+    load = {"seconds": 50.0, "warmup": 12.0, "speedup": 6.5}
+    head = {"rounds": 1, "started": "now", "versions": {"a": "1"}, "machine": facts, "load": load}
+    return head | {"labels": labels, "runs": list(runs)}
+
+
+def simulated(**p90: float) -> dict[str, Any]:
+    scores = {name.replace("_", " "): [{"ttft_p90": seconds}] for name, seconds in p90.items()}
+    return {"latency": {"mooncake": {"1.0": scores}}}
+
+
+def test_each_target_is_held_against_the_best_of_all_others() -> None:
+    found = results(run("envoy-lr", 0.9, 2.0), run("vllm-ca", 0.5, 3.0), run("tidepool", 0.4, 2.5))
+
+    first, end = quality_report.verdicts(found)
+
+    assert first.startswith("TTFT p90: 0.40 s, the best of the others 0.50 s (vllm-ca): held")
+    assert end.startswith("end to end p90: 2.50 s, the best of the others 2.00 s (envoy-lr): MISSED")
+
+
+def test_own_policies_are_no_peers() -> None:
+    found = results(run("envoy-lr", 0.9, 3.0), run("tidepool", 0.4, 2.0), run("tidepool-ll", 0.3, 1.0))
+
+    assert all("held" in line for line in quality_report.verdicts(found))
+
+
+def test_wrong_answers_are_told() -> None:
+    found = results(run("envoy-lr", 0.9, 3.0, {"status 503": 4}))
+
+    assert quality_report.verdicts(found) == ["answers that were wrong: envoy-lr: {'status 503': 4}"]
+
+
+def test_a_router_without_a_right_answer_is_never_the_best() -> None:
+    broken = run("envoy-rr", 0.1, 0.1) | {"ttft": {}, "e2e": {}, "right": 0}
+
+    assert (
+        "(envoy-lr)"
+        in quality_report.verdicts(results(broken, run("envoy-lr", 0.9, 3.0), run("tidepool", 0.4, 2.0)))[0]
+    )
+
+
+def test_orders_count_the_pairs_that_agree() -> None:
+    found = results(run("envoy-rr", 2.0, 3.0), run("vllm-ca", 1.0, 2.0), run("tidepool", 0.5, 2.0))
+
+    lines = quality_report.orders(found, simulated(round_robin=9.0, cache_aware=3.0, Predicted=4.0))
+
+    assert lines[0].endswith("tidepool (0.50 s), vllm-ca (1.00 s), envoy-rr (2.00 s)")
+    assert lines[1].endswith("vllm-ca (3.00 s), tidepool (4.00 s), envoy-rr (9.00 s)")
+    assert lines[2].startswith("2 of 3 pairs")
+    assert len(quality_report.orders(found, {})) == 1
+
+
+def test_the_simulators_tables_are_written_from_their_json() -> None:
+    score = Score(0.1, 0.234, 0.4, 0.02, 0.03, 1.0, 0.3, 0, 0, 0, 0.2)
+    scores = {"round robin": [score], "Predicted": [score]}
+    tables = sim_tables.Tables([11], {"mooncake": 4.5}, {"mooncake": {1.0: scores}})
+
+    text = page.render({"sim": json.loads(json.dumps(tables.as_dict()))})
+
+    assert sim_tables.markdown(tables) in text
+    assert "0.23" in text
+
+
+def test_the_page_has_what_was_measured_and_no_more() -> None:
+    text = page.render({"quality": results(run("tidepool", 0.4, 2.0))})
+
+    assert "## Live quality" in text
+    assert "## Soak" not in text
+    assert "## Cost" not in text
