@@ -1,49 +1,35 @@
 """A hundred pods: what one pick takes among them, and what the roles cost while nobody asks for anything."""
 
 import json
-import random
+import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidepool_api.load import Health, LoadReport
-from tidepool_api.routing import FleetPool, Policy, Routing
-from tidepool_router.facts import Api, RequestFacts
-from tidepool_router.fleet.endpoint import Endpoint
-from tidepool_router.fleet.gateway_metrics import GatewayMetrics
-from tidepool_router.fleet.pool import PoolState
-from tidepool_router.ledger import Outcome
-from tidepool_router.wire.body import inspect
-
 from . import machine
 from .candidates import MODEL
+from .pick import PODS
 from .processes import fetch, free_port, process, wait_for
 from .programs import BenchError, Programs
 from .rounds import Setting
 
-PODS = 100
 REPORT_PORTS = PODS
-_PICKS = 4000
-_CONVERSATIONS = 200
-_PROMPT_WORDS = 1500
-_LIVE = 400  # requests under way while picks are timed
-_READY = LoadReport(boot="bench", seq=1, health=Health.READY, kv_capacity_tokens=500_000)
 _SPAN_SECONDS = 4.0
-_PATH = "/v1/chat/completions"
 
 
 def measure(programs: Programs, setting: Setting, rounds: int) -> dict[str, Any]:
     """Microseconds of a pick, and shares of a core while idle, a figure a round."""
     seconds = _SPAN_SECONDS if rounds > 1 else 1.0
+    picks = [_picks(programs, setting.proxy_core) for _ in range(rounds)]
     results: dict[str, Any] = {
         "pods": PODS,
-        "pick_us": {policy.value: [_pick_us(policy) for _ in range(rounds)] for policy in Policy},
+        "pick_us": {policy: [one[policy] for one in picks] for policy in picks[0]},
         "idle_core_share": {
             "gateway": _idle(programs, setting, rounds, seconds, _gateway),
             "sidecar": _idle(programs, setting, rounds, seconds, _sidecar),
@@ -56,40 +42,16 @@ def measure(programs: Programs, setting: Setting, rounds: int) -> dict[str, Any]
     return results
 
 
-def _pick_us(policy: Policy) -> dict[str, float]:
-    """Median and 99th percentile of a pick with its reservation, microseconds; the body has been read before."""
-    now = [1000.0]
-    config = FleetPool(name="default/bench", models=(MODEL,), routing=Routing(policy=policy))
-    pool = PoolState(config, GatewayMetrics(), lambda: now[0])
-    pods, _ = pool.set_pods(Endpoint.at("10.0.0.1", 8000 + number) for number in range(PODS))
-    draw = random.Random(1)
-    for pod in pods:
-        pool.pod_heard(pod, replace(_READY, running=draw.randrange(8), held_tokens=draw.randrange(20_000)))
-    requests = [_facts(number) for number in range(_CONVERSATIONS)]
-    live, spent = [], []
-    for _ in range(_PICKS):
-        now[0] += 0.001
-        facts = draw.choice(requests)
-        began = time.perf_counter_ns()
-        reservation = pool.pick(facts, now[0])
-        spent.append(time.perf_counter_ns() - began)
-        if reservation is None:
-            raise BenchError(f"{policy} found no pod among {PODS} ready ones")
-        live.append(reservation)
-        if len(live) > _LIVE:
-            live.pop(draw.randrange(len(live))).close(Outcome.OK, now[0])
-    spent.sort()
-    return {"median": spent[_PICKS // 2] / 1e3, "p99": spent[_PICKS * 99 // 100] / 1e3}
-
-
-def _facts(number: int) -> RequestFacts:
-    """One conversation's request: half of its text is shared with nine others'."""
-    words = random.Random(number // 10)
-    own = random.Random(number)
-    shared = " ".join(str(words.randrange(10_000)) for _ in range(_PROMPT_WORDS // 2))
-    text = shared + " ".join(str(own.randrange(10_000)) for _ in range(_PROMPT_WORDS // 2))
-    body = {"model": MODEL, "max_tokens": 200, "messages": [{"role": "user", "content": text}]}
-    return inspect(Api.CHAT, _PATH, json.dumps(body).encode())
+def _picks(programs: Programs, core: int) -> dict[str, dict[str, float]]:
+    """By policy, as pick.py prints them; in a process of its own, with the same code that the product's has."""
+    home = programs.router.parent
+    path = {"PYTHONPATH": str(home)} if (home / "tidepool_router").exists() else {}
+    command = ["taskset", "-c", str(core), sys.executable, "-P", str(Path(__file__).with_name("pick.py"))]
+    done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        raise BenchError(f"picks could not be timed: {done.stderr.strip()[-2000:]}")
+    figures: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return figures
 
 
 Start = Callable[[Programs, Setting, Path, ExitStack], int]
