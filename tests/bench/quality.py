@@ -29,6 +29,7 @@ TRACE = Path("tests/sim/data/mooncake_conversation_trace.jsonl.xz")  # the simul
 MODEL = "sim"
 _PORTS = 40  # a gateway and a sidecar for each engine, three ports each
 _COARSE = 8
+_TRACE_SECONDS = 3200.0  # the trace has an hour; a stretch that begins later would not be full
 _ENGINE = (
     *("-model", MODEL, "-max-num-seqs", "32", "-max-num-batched-tokens", "256", "-block-size", "16"),
     *("-num-gpu-blocks", "8192", "-base", "96ms", "-decode", "1200us", "-prefill", "1ms", "-scale", "0.1"),
@@ -102,8 +103,8 @@ def _measure_all(chosen: Sequence[Candidate], setting: Setting, rounds: int) -> 
     for number in range(rounds):
         start = number % len(chosen)
         for candidate in (*chosen[start:], *chosen[:start]):
-            # The seed belongs to the round: every candidate meets the same arrivals.
-            run = _measure(candidate, programs, setting, seed=number + 1)
+            # Seed and stretch of the trace belong to the round: every candidate meets the same arrivals.
+            run = _measure(candidate, programs, setting, number)
             runs.append(run | {"candidate": candidate.name, "round": number + 1})
             print(f"round {number + 1} of {rounds}: {_line(runs[-1])}", flush=True)
     return {
@@ -137,7 +138,7 @@ def _line(run: Mapping[str, Any]) -> str:
     )
 
 
-def _measure(candidate: Candidate, programs: Programs, setting: Setting, seed: int) -> dict[str, Any]:
+def _measure(candidate: Candidate, programs: Programs, setting: Setting, number: int) -> dict[str, Any]:
     """One replay; engines begin cold, routers know nothing."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidepool-bench-")))
@@ -154,7 +155,7 @@ def _measure(candidate: Candidate, programs: Programs, setting: Setting, seed: i
         time.sleep(1.0)  # routers learn of their engines one by one
         busy = sum(map(machine.cpu_seconds, pids))
         began = time.monotonic()
-        run = _replay(url, setting, seed)
+        run = _replay(url, setting, number)
         wall = time.monotonic() - began
         cores = (sum(map(machine.cpu_seconds, pids)) - busy) / wall
         return run | _engine_figures(engines) | {"router_cores": cores}
@@ -175,10 +176,19 @@ def _greeting() -> dict[str, Any]:
     return {"model": MODEL, "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
 
 
-def _replay(url: str, setting: Setting, seed: int) -> dict[str, Any]:
-    command = [str(go_program("replay")), "-url", url, "-model", MODEL, "-trace", str(setting.trace)]
-    command += ["-seed", str(seed), "-coarse", str(_COARSE), "-speedup", str(setting.speedup)]
-    command += ["-seconds", str(setting.seconds), "-warmup", str(setting.warmup)]
+def _replay(url: str, setting: Setting, number: int) -> dict[str, Any]:
+    options = {
+        "url": url,
+        "model": MODEL,
+        "trace": setting.trace,
+        "seed": number + 1,
+        "offset": number * setting.seconds * setting.speedup % _TRACE_SECONDS,
+        "coarse": _COARSE,
+        "speedup": setting.speedup,
+        "seconds": setting.seconds,
+        "warmup": setting.warmup,
+    }
+    command = [str(go_program("replay")), *(f"-{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=setting.seconds + 120, check=False)
     if done.returncode:
         raise BenchError(f"the replay failed: {done.stderr.strip()}")

@@ -61,7 +61,11 @@ def verdicts(results: Results) -> list[str]:
             best = min(peers, key=lambda name: _middle(results, name, path))
             other = _middle(results, best, path)
             held = "held" if own <= other else "MISSED"
-            lines.append(f"{what}: {own:.2f} s, the best of the others {other:.2f} s ({best}): {held}")
+            won = sum(_wins(results, number, peers, path) for number in range(1, results["rounds"] + 1))
+            lines.append(
+                f"{what}: {own:.2f} s, the best of the others {other:.2f} s ({best}): {held}; "
+                f"best in {won} of {results['rounds']} rounds"
+            )
     wrong = [f"{run['candidate']}: {run['wrong']}" for run in results["runs"] if run["wrong"]]
     return [*lines, *(f"answers that were wrong: {line}" for line in wrong)]
 
@@ -105,8 +109,8 @@ def page(results: Results, simulated: Results) -> str:
         "prefill, prefix cache, preemption), each with 8,000 uncached prompt tokens a second, 12 ms and 0.15 ms\n"
         "a sequence for a step, 32 sequences, a million KV tokens. The Mooncake conversation trace in open loop;\n"
         "lengths divided by 8, times per token multiplied by 8, all of it ten times faster than modelled. Times\n"
-        "are wall seconds. Engines start cold in each run; the first seconds do not count. Each round has a seed\n"
-        "that all routers share, and begins with another router.\n\n"
+        "are wall seconds. Engines start cold in each run; the first seconds do not count. Each round has its\n"
+        "stretch of the trace and its seed, the same for all routers, and begins with another router.\n\n"
         f"`python -m bench.quality`, part of `make bench-full`: {results['rounds']} rounds of"
         f" {load['seconds']:.0f} s, of which {load['warmup']:.0f} s are warm-up, {load['speedup']} times the"
         f" trace's speed; {results['started']}, {facts['cpu']}, {facts['cores']} cores; "
@@ -116,6 +120,12 @@ def page(results: Results, simulated: Results) -> str:
         + "\n"
         + markdown(results)
     )
+
+
+def _wins(results: Results, number: int, peers: Sequence[str], path: tuple[str, str]) -> bool:
+    """Whether no peer was better in a round; rounds differ in their stretch of the trace."""
+    found = {run["candidate"]: _figure(run, path) for run in results["runs"] if run["round"] == number}
+    return all(found[OWN] <= found[name] for name in peers)
 
 
 def _runs(results: Results, name: str) -> list[Mapping[str, Any]]:

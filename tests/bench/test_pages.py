@@ -10,8 +10,9 @@ from sim.score import Score
 
 def run(candidate: str, first: float, end: float, wrong: dict[str, int] | None = None) -> dict[str, Any]:
     spread = {"p50": first / 2, "p90": first, "p99": 2 * first}
-    base = {"candidate": candidate, "ttft": spread, "tpot": spread, "e2e": {"p90": end}, "hit_share": 0.2}
-    return base | {"preemptions": 0.0, "right": 9, "sent": 10, "wrong": wrong or {}, "router_cores": 0.1}
+    base = {"candidate": candidate, "round": 1, "ttft": spread, "tpot": spread, "e2e": {"p90": end}}
+    base |= {"hit_share": 0.2, "preemptions": 0.0, "router_cores": 0.1}
+    return base | {"right": 9, "sent": 10, "wrong": wrong or {}}
 
 
 def results(*runs: dict[str, Any]) -> dict[str, Any]:
@@ -32,8 +33,8 @@ def test_each_target_is_held_against_the_best_of_all_others() -> None:
 
     first, end = quality_report.verdicts(found)
 
-    assert first.startswith("TTFT p90: 0.40 s, the best of the others 0.50 s (vllm-ca): held")
-    assert end.startswith("end to end p90: 2.50 s, the best of the others 2.00 s (envoy-lr): MISSED")
+    assert first == "TTFT p90: 0.40 s, the best of the others 0.50 s (vllm-ca): held; best in 1 of 1 rounds"
+    assert end == "end to end p90: 2.50 s, the best of the others 2.00 s (envoy-lr): MISSED; best in 0 of 1 rounds"
 
 
 def test_own_policies_are_no_peers() -> None:
