@@ -33,7 +33,7 @@ def test_any_bytes_come_out_or_are_refused(body: bytes, coding: bytes) -> None:
         (b"{}", b"br", 415, "send the body plain"),
         (b"{}", b"gzip, gzip", 415, "send the body plain"),
         (b"{}", b"gzip", 400, "not what its content-encoding says"),
-        (gzip.compress(b"x" * 1000)[:-9], b"gzip", 400, "no end"),
+        (gzip.compress(b"x" * 1000, mtime=0)[:-9], b"gzip", 400, "no end"),
         (_BOMB, b"gzip", 413, "send it plain"),
     ],
 )
