@@ -7,6 +7,7 @@ from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.load import Health, LoadReport
+from tidepool_router.admission import Load, Room
 from tidepool_router.errors import UpstreamError
 from tidepool_router.fleet.client import Stream, get, open_stream
 from tidepool_router.fleet.engine_page import EngineFigures, read_engine_page
@@ -33,6 +34,7 @@ class Listener:
         self._pod = pod
         self._scrapes = 0
         self._figures = EngineFigures()  # of the last scrape
+        self._room = Room()
         self._patience = Patience()  # learns nothing: others' prompts may be in the engine too
         self._sidecar = False  # a load report was heard
 
@@ -110,13 +112,16 @@ class Listener:
         seen = sums.running if figures.running is None else figures.running + (figures.waiting or 0)
         others = max(0, seen - sums.running)
         each = self._pool.estimator.typical_tokens
+        held = sums.held_tokens + others * each
+        load = Load(sums.running + others, sums.unstarted, sums.queued_tokens, held, sums.expected_tokens)
+        self._room.looked(load, figures.running, figures.waiting, figures.kv_usage, figures.kv_capacity_tokens)
         return LoadReport(
             boot="bare",
             seq=self._scrapes,
             health=Health.HUNG if hung else Health.READY,
             running=sums.running + others,
             queued_tokens=sums.queued_tokens,
-            held_tokens=sums.held_tokens + others * each,
+            held_tokens=held,
             expected_tokens=sums.expected_tokens,
             kv_capacity_tokens=figures.kv_capacity_tokens,
             kv_usage=figures.kv_usage,
@@ -125,6 +130,7 @@ class Listener:
             adapter_slots=figures.adapter_slots,
             opened_total=sums.opened_total,
             closed_total=sums.closed_total,
+            limit=self._room.limit(load),
         )
 
     def _lost(self, error: UpstreamError) -> None:

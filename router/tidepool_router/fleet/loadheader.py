@@ -17,11 +17,14 @@ _FIELDS = (
     "opened_total",
     "closed_total",
 )
+# What a release may not know yet; an empty one is None.
+_LATER_FIELDS = ("held", "limit")
 
 
 def write_load_header(report: LoadReport) -> str:
-    """`boot;seq;running;waiting;queued;held;expected;opened;closed`."""
-    return ";".join([report.boot, *(str(getattr(report, name)) for name in _FIELDS)])
+    """`boot;seq;running;waiting;queued;held;expected;opened;closed` and the later `held;limit`, both requests."""
+    limit = "" if report.limit is None else str(report.limit)
+    return ";".join([report.boot, *(str(getattr(report, name)) for name in _FIELDS), str(report.held), limit])
 
 
 def read_load_header(text: str, last: LoadReport | None) -> LoadReport | None:
@@ -32,7 +35,9 @@ def read_load_header(text: str, last: LoadReport | None) -> LoadReport | None:
     try:
         if int(figures[0]) <= last.seq:
             return None
-        values = {name: int(figure) for name, figure in zip(_FIELDS, figures, strict=False)}
+        values: dict[str, int | None] = {name: int(figure) for name, figure in zip(_FIELDS, figures, strict=False)}
+        for name, figure in zip(_LATER_FIELDS, figures[len(_FIELDS) :], strict=False):
+            values[name] = int(figure) if figure else None
     except ValueError:
         return None
     return dataclasses.replace(last, **values)  # type: ignore[arg-type]

@@ -56,16 +56,27 @@ def test_a_timeout_below_the_minimum_holds() -> None:
 figures = st.integers(0, 10**9)
 
 
-@given(figures, figures, figures, figures)
-def test_a_load_header_says_what_the_report_says(running: int, queued: int, opened: int, closed: int) -> None:
-    last = LoadReport(pod="p", boot="b", seq=1, health=Health.READY, kv_capacity_tokens=7)
+@given(figures, figures, figures, figures, st.none() | figures)
+def test_a_load_header_says_what_the_report_says(
+    running: int, queued: int, opened: int, closed: int, limit: int | None
+) -> None:
+    last = LoadReport(pod="p", boot="b", seq=1, health=Health.READY, kv_capacity_tokens=7, held=3, limit=9)
     new = LoadReport(
         pod="p", boot="b", seq=2, health=Health.READY, kv_capacity_tokens=7,
-        running=running, queued_tokens=queued, opened_total=opened, closed_total=closed,
+        running=running, queued_tokens=queued, opened_total=opened, closed_total=closed, limit=limit,
     )  # fmt: skip
 
     assert read_load_header(write_load_header(new), last) == new
     assert read_load_header(write_load_header(new) + ";99;1", last) == new  # of a later release
+
+
+def test_a_load_header_of_the_release_before_leaves_what_it_does_not_say() -> None:
+    last = LoadReport(boot="b", seq=1, held=3, limit=9)
+
+    new = read_load_header("b;2;1;0;0;0;0;1;0", last)
+
+    assert new is not None
+    assert (new.running, new.held, new.limit) == (1, 3, 9)
 
 
 @pytest.mark.parametrize(
