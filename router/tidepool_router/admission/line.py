@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Ticket)
 class Line(Generic[T]):
     """Every call is O(1) amortised, or O(size classes): there are at most as many as a token count has bits."""
 
-    __slots__ = ("_by_age", "_by_size", "_credit", "length", "work_tokens")
+    __slots__ = ("_by_age", "_by_size", "_credit", "_work", "length", "work_tokens")
 
     def __init__(self) -> None:
         self.length = 0
@@ -34,6 +34,7 @@ class Line(Generic[T]):
         self._by_age: deque[T] = deque()
         # By the power of two that the work fits in: within a class the oldest has the highest ratio, within two.
         self._by_size: dict[int, deque[T]] = {}
+        self._work: dict[int, int] = {}  # tokens that wait, by size class
         self._credit = 0.0  # tokens that went by ratio and have not been made good by age yet
 
     @property
@@ -46,7 +47,15 @@ class Line(Generic[T]):
         self.length += 1
         self.work_tokens += ticket.work_tokens
         self._by_age.append(ticket)
-        self._by_size.setdefault(_size_class(ticket), deque()).append(ticket)
+        size = _size_class(ticket.work_tokens)
+        self._work[size] = self._work.get(size, 0) + ticket.work_tokens
+        self._by_size.setdefault(size, deque()).append(ticket)
+
+    def work_before(self, work_tokens: int) -> int:
+        """Tokens that go before one of so many that comes now: of its size and below, and what goes by age."""
+        size = _size_class(work_tokens)
+        shorter = sum([work for other, work in self._work.items() if other <= size])
+        return min(self.work_tokens, round(shorter * (1.0 + _CREDIT)))
 
     def next(self, now: float) -> T:
         """Who goes next. The line must not be empty; nothing changes until `left`."""
@@ -89,6 +98,7 @@ class Line(Generic[T]):
         ticket.waiting = False
         self.length -= 1
         self.work_tokens -= ticket.work_tokens
+        self._work[_size_class(ticket.work_tokens)] -= ticket.work_tokens
         if len(self._by_age) > 2 * self.length + 16:
             self._drop_those_that_left()
 
@@ -108,8 +118,8 @@ class Line(Generic[T]):
         self._by_age = deque(self)
         self._by_size = {}
         for ticket in self._by_age:
-            self._by_size.setdefault(_size_class(ticket), deque()).append(ticket)
+            self._by_size.setdefault(_size_class(ticket.work_tokens), deque()).append(ticket)
 
 
-def _size_class(ticket: Ticket) -> int:
-    return max(_LEAST_WORK_BITS, ticket.work_tokens.bit_length())
+def _size_class(work_tokens: int) -> int:
+    return max(_LEAST_WORK_BITS, work_tokens.bit_length())

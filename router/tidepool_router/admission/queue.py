@@ -134,21 +134,21 @@ class Queue(Generic[T]):
         if level is not None:
             level.settle(ticket.tenant, work_tokens - ticket.work_tokens)
 
-    def work_before(self, priority: int, tenant: Tenant) -> int:
-        """Tokens that are served before one that comes now, at the least.
+    def work_before(self, priority: int, tenant: Tenant, work_tokens: int) -> int:
+        """Tokens that go before one of so many that comes now, as those that wait now stand.
 
-        All of higher priority, and of its own level the whole or its tenant's turns, whichever is less.
+        All of higher priority; of its own level what goes before it in its tenant's line, as often as there are
+        tenants that take turns, or the whole level if that is less.
         """
         ahead = 0
         for level in self._levels.values():
             if level.priority > priority:
                 ahead += level.work_tokens
         own = self._levels.get(priority)
-        if own is None or not own.length:
+        line = None if own is None else own.line(tenant)
+        if own is None or line is None:
             return ahead
-        line = own.line(tenant)
-        turns = line.work_tokens * own.tenants if line is not None else 0
-        return ahead + min(own.work_tokens, turns)
+        return ahead + min(own.work_tokens, line.work_before(work_tokens) * own.tenants)
 
     @property
     def held_work_tokens(self) -> int:

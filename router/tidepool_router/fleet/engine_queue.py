@@ -204,7 +204,7 @@ class EngineQueue:
     def _check_deadline(self, held: HeldHere, now: float) -> None:
         if held.facts.deadline_seconds is None:
             return
-        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant))
+        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant, held.work_tokens))
         if wait is not None and now + wait > held.deadline:
             self._refused(Refusal.DEADLINE)
             message = (

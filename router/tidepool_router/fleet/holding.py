@@ -20,7 +20,7 @@ RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
 class HeldRequest(Ticket):
     """A ticket and the future that its caller waits for."""
 
-    __slots__ = ("estimate", "facts", "reservation")
+    __slots__ = ("by_own_deadline", "estimate", "facts", "reservation")
 
     def __init__(self, facts: RequestFacts, estimate: Estimate, offered_at: float, deadline: float) -> None:
         super().__init__(
@@ -34,6 +34,7 @@ class HeldRequest(Ticket):
         )
         self.facts = facts
         self.estimate = estimate
+        self.by_own_deadline = False  # and not by the time that the pool lets it wait
         self.reservation: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
 
@@ -105,8 +106,8 @@ class Holding:
         """Turn away whoever has waited too long."""
         for held in self.queue.expire(now):
             waited = now - held.offered_at
-            own = held.facts.deadline_seconds is not None and waited >= held.facts.deadline_seconds
-            within = f"its own deadline of {waited:.3g} s" if own else f"{waited:.0f} s"
+            own = held.by_own_deadline
+            within = f"the {waited:.3g} s that its own deadline leaves" if own else f"{waited:.0f} s"
             message = f"No pod of {self._pool} took the request within {within}; try later."
             error = QueueTimeout(message, self._retry_after_seconds())
             self._refuse(held, Refusal.DEADLINE if own else Refusal.TIMEOUT, error)
@@ -128,8 +129,8 @@ class Holding:
     def _check_deadline(self, held: HeldRequest, now: float) -> None:
         if held.facts.deadline_seconds is None:
             return
-        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant))
-        if wait is not None and now + wait > held.deadline:
+        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant, held.work_tokens)) or 0.0
+        if now + wait > held.deadline:
             self._refused(Refusal.DEADLINE)
             message = (
                 f"at the rate of now {self._pool} would begin with the request in {wait:.3g} s, and its deadline "

@@ -257,11 +257,19 @@ class PoolState:
         settings = self.routing.queue
         timeout = settings.cold_start_timeout if wakes and not ready else settings.timeout
         seconds = duration_seconds(timeout)
+        estimate = self.estimator.estimate(facts)
+        own = _NEVER
         if facts.deadline_seconds is not None:
-            seconds = min(seconds, facts.deadline_seconds)
-        held = HeldRequest(facts, self.estimator.estimate(facts), now, now + seconds)
+            own = facts.deadline_seconds - self._service_seconds(estimate)
+        held = HeldRequest(facts, estimate, now, now + min(seconds, own))
+        held.by_own_deadline = own <= seconds
         self.holding.hold(held, now)
         return held
+
+    def _service_seconds(self, estimate: Estimate) -> float:
+        """What an answer takes from its pod on, as the pool's answers do: a deadline is for its end."""
+        beside = self.in_flight / max(1, len(self.pods))
+        return self.speed.prefill.at(estimate.prompt_tokens) + estimate.output_tokens * self.speed.step.at(beside)
 
     def _place(self, held: HeldRequest, now: float) -> Reservation | None:
         reservation = self._reserve(held.facts, held.estimate, now)

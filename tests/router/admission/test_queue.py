@@ -109,10 +109,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def work_before_is_no_more_than_waits(self) -> None:
-        lowest = self.queue.work_before(-3, None)
+        lowest = self.queue.work_before(-3, None, 1)
         assert lowest == sum(t.work_tokens for t in self.waiting)
-        assert self.queue.work_before(3, None) == 0
-        assert 0 <= self.queue.work_before(0, "a") <= lowest
+        assert self.queue.work_before(3, None, 1) == 0
+        for work in (1, 100, 100_000):
+            assert 0 <= self.queue.work_before(0, "a", work) <= lowest
+        assert self.queue.work_before(0, "a", 1) <= self.queue.work_before(0, "a", 100_000)
 
     def teardown(self) -> None:
         served = []

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from pools.gateway import READY, chat, first, make_pool, must_pick
-from tidepool_router.errors import NoPods, QueueFull, QueueTimeout
+from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, TooLate
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
@@ -202,3 +204,75 @@ async def test_a_pod_on_trial_takes_held_requests_one_by_one(clock: Any) -> None
     assert pool.queue.held == 1  # two at once now
     pool.close()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_when_all_pods_are_full_requests_are_held_here_and_go_as_one_has_room(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    one, two = pool.pods.values()
+    for pod in (one, two):
+        pool.pod_heard(pod, replace(READY, seq=2, running=4, limit=5))
+    assert [must_pick(pool) for _ in range(2)]  # each pod has one place
+
+    assert pool.pick(chat(), clock()) is None
+    first_task, second_task = await waiting(pool, clock, chat(), chat(priority=100))
+    assert pool.demand(clock()).held == 2
+    pool.tick(clock.pass_(1.0))
+    assert pool.queue.held == 2  # time alone makes no room
+
+    pool.pod_heard(two, replace(READY, seq=3, running=3, limit=5, opened_total=1))
+    assert (await second_task).endpoint.key == two.key  # at once, and the higher priority first
+    await first_task
+    assert pool.queue.held == 0
+
+
+async def test_a_full_pod_does_not_hold_up_a_pool_that_has_another(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    one, two = pool.pods.values()
+    pool.pod_heard(one, replace(READY, seq=2, running=9, limit=5))
+    pool.pod_heard(two, replace(READY, seq=2, running=1, limit=5))
+
+    assert must_pick(pool).endpoint.key == two.key
+
+
+async def test_an_answer_that_ends_makes_room_for_who_is_held(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    pool.pod_heard(first(pool), replace(READY, seq=2, running=0, limit=1))
+    runs = must_pick(pool)
+    (task,) = await waiting(pool, clock, chat())
+    assert pool.queue.held == 1
+
+    runs.close(Outcome.OK, clock())
+
+    assert (await task).endpoint.key == first(pool).key
+
+
+async def test_what_cannot_begin_within_its_deadline_is_refused_at_once(clock: Any) -> None:
+    pool = make_pool(clock, 1)
+    pool.pod_heard(first(pool), replace(READY, seq=2, running=1, limit=1))
+    pool.holding.drain.waiting(clock())
+    pool.holding.drain.left(500, clock.pass_(1.0), empty=True)  # 500 tokens a second
+    tasks = await waiting(pool, clock, *[chat()] * 10)  # 200 tokens each: 4 s
+
+    with pytest.raises(TooLate, match="deadline leaves") as caught:
+        await pool.wait_for_pod(replace_struct(chat(priority=-1), deadline_seconds=3.0), clock)
+    refusal = caught.value.refusal
+    assert (refusal.status, refusal.code) == (429, "deadline_unmeetable")
+    assert 2.0 <= (refusal.retry_after_seconds or 0) <= 4.0
+    assert pool.queue.held == 10
+
+    tasks += await waiting(pool, clock, replace_struct(chat(priority=-1), deadline_seconds=9.0))
+    assert pool.queue.held == 11
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_tenant_that_floods_a_full_queue_makes_room_for_others(clock: Any) -> None:
+    pool = make_pool(clock, 1, ready=False, maxWaiting=3)
+    flood = await waiting(pool, clock, *[replace_struct(chat(), tenant="flood")] * 3)
+    (other,) = await waiting(pool, clock, replace_struct(chat(), tenant="quiet"))
+
+    with pytest.raises(QueueFull, match="took the place"):
+        await flood[2]
+    assert pool.demand(clock()).refused_total == 1
+    pool.pod_heard(first(pool), READY)
+    await asyncio.gather(other, *flood[:2])
