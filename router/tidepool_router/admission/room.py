@@ -89,6 +89,10 @@ class Room:
         if kv_usage is not None and kv_capacity_tokens and load.held_tokens:
             self._kv_share = min(1.0, kv_usage * kv_capacity_tokens / load.held_tokens)
 
+    def surely_takes(self, requests: int, tokens: int) -> bool:
+        """`takes` where there is plenty of room, for less: `tokens` is all that is queued, held and expected."""
+        return requests < self.slots and (tokens <= self.kv_capacity_tokens or not self.kv_capacity_tokens)
+
     def takes(self, load: Load, prompt_tokens: int, output_tokens: int) -> bool:
         """Whether one more request would be worked on, or wait in the engine no longer than a step or two."""
         if load.requests == 0:

@@ -29,7 +29,7 @@ log = logging.getLogger("tidepool.sidecar")
 class HeldHere(Ticket):
     """A request that waits, and the future of its turn."""
 
-    __slots__ = ("facts", "turn")
+    __slots__ = ("facts", "sent", "turn")
 
     def __init__(self, facts: RequestFacts, estimate: Estimate, now: float, seconds: float) -> None:
         super().__init__(
@@ -42,6 +42,7 @@ class HeldHere(Ticket):
             deadline=now + seconds,
         )
         self.facts = facts
+        self.sent = False  # its turn has come
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -96,8 +97,11 @@ class EngineQueue:
         waiting = self._watch.waiting
         if self.queue.held or (waiting and waiting >= settings.max_waiting):
             return True
-        room = self.room
-        return not (room.unlimited or room.takes(self.sent(), estimate.prompt_tokens, estimate.output_tokens))
+        room, ledger = self.room, self._ledger
+        prompt, output = estimate.prompt_tokens, estimate.output_tokens
+        if room.surely_takes(ledger.running, ledger.load_tokens + prompt + output):
+            return False
+        return not room.takes(self.sent(), prompt, output)
 
     def hold(self, facts: RequestFacts, estimate: Estimate, settings: QueueSettings) -> HeldHere:
         """Take a request in, before it is in the ledger; the caller owes a `wait`.
@@ -144,12 +148,15 @@ class EngineQueue:
                 return
             queue.went(held)
             self.drain.left(held.work_tokens, now, empty=not queue.held)
+            held.sent = True
             if not held.turn.done():
                 held.turn.set_result(None)
 
     def over(self, held: HeldHere, entry: Entry) -> None:
-        """A request that was held has ended: its tenant pays for what it took."""
-        self.queue.settle(held, entry.uncached_tokens + entry.output_tokens)
+        """A request that was held has ended, before its turn or after: then its tenant pays for what it took."""
+        self.queue.remove(held)
+        if held.sent:
+            self.queue.settle(held, entry.uncached_tokens + entry.output_tokens)
 
     async def close(self) -> None:
         """Whoever waits hears that the sidecar ends."""

@@ -112,6 +112,19 @@ def test_prefixes_that_are_shared_take_room_once() -> None:
 
 
 @given(
+    load=st.builds(Load, st.integers(0, 99), st.integers(0, 9), *[st.integers(0, 90_000)] * 3),
+    capacity=st.none() | st.integers(1, 100_000),
+    slots=st.integers(1, 99),
+)
+def test_what_is_taken_at_a_glance_is_taken(load: Load, capacity: int | None, slots: int) -> None:
+    room = Room()
+    room.looked(load, slots, 1, None, capacity)
+    tokens = load.queued_tokens + load.held_tokens + load.expected_tokens + 30
+
+    assert not room.surely_takes(load.requests, tokens) or room.takes(load, 10, 20)
+
+
+@given(
     looks=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 5)), max_size=20),
     slots=st.integers(1, 128),
 )
