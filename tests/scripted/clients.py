@@ -3,6 +3,8 @@
 import asyncio
 import json
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +36,13 @@ def chat(model: str = "tiny", *, stream: bool = False, **more: Any) -> bytes:
     """The body of a chat request."""
     messages = [{"role": "user", "content": "hello"}]
     return json.dumps({"model": model, "messages": messages, "stream": stream, **more}).encode()
+
+
+@asynccontextmanager
+async def crowd(port: int, count: int) -> "AsyncIterator[list[RawClient]]":
+    """So many clients, each with a connection of its own; whoever is left at the end leaves."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(RawClient(port)) for _ in range(count)]
 
 
 class RawClient:

@@ -2,7 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +61,25 @@ class RunningRouter:
 
 
 StartRouter = Callable[..., Awaitable[RunningRouter]]
+
+
+@asynccontextmanager
+async def starting(kind: StartRouter) -> AsyncIterator[StartRouter]:
+    """Starts routers of a kind; each must have nothing left in the end."""
+    started: list[RunningRouter] = []
+
+    async def start(*args: object, **kwargs: object) -> RunningRouter:
+        router = await kind(*args, **kwargs)
+        started.append(router)
+        return router
+
+    async with AsyncExitStack() as stopping:  # each is stopped, also after one that was not settled
+        try:
+            yield start
+        finally:
+            for router in started:
+                stopping.push_async_callback(router.stop)
+                stopping.push_async_callback(router.settled)
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come true") -> None:

@@ -11,12 +11,14 @@ from tidepool_router.admission import Load, Room
 from tidepool_router.errors import UpstreamError
 from tidepool_router.fleet.client import Stream, get, open_stream
 from tidepool_router.fleet.engine_page import EngineFigures, read_engine_page
+from tidepool_router.fleet.feed import HEARTBEAT_SECONDS
 from tidepool_router.fleet.patience import Patience
 from tidepool_router.fleet.pod import Pod
 from tidepool_router.fleet.pool import PoolState
 
-# A stream's heartbeat is one a second.
-SILENT_SECONDS: Final = 5.0
+# A stream may miss so many heartbeats; derived, so that a slower heartbeat does not make every stream look silent.
+SILENT_HEARTBEATS: Final = 5
+SILENT_SECONDS: Final = SILENT_HEARTBEATS * HEARTBEAT_SECONDS
 _SCRAPE_SECONDS: Final = 1.0
 _SCRAPE_TIMEOUT_SECONDS: Final = 2.0
 # Short, because a pod that wakes a pool is met here first.

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from scripted.peers import NOBODY, ONE, POOL
-from scripted.routers import RunningRouter, StartRouter, start_gateway, start_sidecar, until
+from scripted.routers import RunningRouter, StartRouter, start_gateway, start_sidecar, starting, until
 
 
 def pytest_asyncio_loop_factories(
@@ -21,14 +21,14 @@ def pytest_asyncio_loop_factories(
 @pytest.fixture
 async def gateway() -> AsyncIterator[StartRouter]:
     """Starts gateways: `await gateway(engine.url, ...)`; each must have nothing left in the end."""
-    async for start in _starting(start_gateway):
+    async with starting(start_gateway) as start:
         yield start
 
 
 @pytest.fixture
 async def sidecar() -> AsyncIterator[StartRouter]:
     """Starts sidecars: `await sidecar(engine.url, ...)`; each must have nothing left in the end."""
-    async for start in _starting(start_sidecar):
+    async with starting(start_sidecar) as start:
         yield start
 
 
@@ -59,19 +59,3 @@ async def member(sidecar: StartRouter, pool_port: int) -> AsyncIterator[StartRou
     for router in started:
         await until(lambda router=router: not router.live() and not router.services.tasks)
         await router.services.pools.close()
-
-
-async def _starting(kind: StartRouter) -> AsyncIterator[StartRouter]:
-    started: list[RunningRouter] = []
-
-    async def start(*args: object, **kwargs: object) -> RunningRouter:
-        router = await kind(*args, **kwargs)
-        started.append(router)
-        return router
-
-    yield start
-    for router in reversed(started):
-        try:
-            await router.settled()
-        finally:
-            await router.stop()

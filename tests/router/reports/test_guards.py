@@ -1,0 +1,44 @@
+"""The table of guards holds: every report has a test that cites it, and the line that guards it is there."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def _table() -> Any:
+    """guards.py, which lies beside this file and in no package."""
+    path = Path(__file__).with_name("guards.py")
+    spec = importlib.util.spec_from_file_location("guards_of_reports", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+TABLE = _table()
+
+
+def test_every_report_has_a_guard_and_a_test_that_cites_it() -> None:
+    cited = {
+        int(number)
+        for path in Path(__file__).parent.glob("test_*.py")
+        for number in re.findall(r'"""Report (\d+)', path.read_text())
+    }
+
+    assert {guard.report for guard in TABLE.GUARDS} == set(TABLE.REPORTS)
+    assert cited == set(TABLE.REPORTS)
+
+
+@pytest.mark.parametrize("guard", TABLE.GUARDS, ids=lambda guard: f"{guard.report}-{guard.file}")
+def test_a_guard_names_one_line_and_a_test(guard: Any) -> None:
+    """When this fails the line was rewritten: name the new one in guards.py, and see its test red without it."""
+    module, _, name = guard.test.partition("::")
+    assert f"def {name}" in Path(__file__).with_name(module).read_text()
+
+    assert guard.apply(TABLE.source(guard).read_text())
