@@ -29,6 +29,10 @@ class System:
         """A pod as the gateway knows it."""
         return self.pool.pods[f"127.0.0.1:{self.sidecars[number].port}"]
 
+    def parts(self) -> list[int]:
+        """How many live requests each pod has of the gateway, wherever they wait there."""
+        return [self.pod(number).ledger.running for number in range(len(self.sidecars))]
+
     def live(self) -> dict[str, int]:
         """Requests that some part counts as live."""
         return {

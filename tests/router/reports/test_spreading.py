@@ -20,8 +20,8 @@ async def _burst(running: Any, bodies: list[bytes]) -> list[int]:
     """Send all at once to engines that make no step; how many each pod got."""
     async with crowd(running.port, len(bodies)) as clients:
         await asyncio.gather(*(client.send(post(body)) for client, body in zip(clients, bodies, strict=True)))
-        await until(lambda: running.live()["engines"] == len(bodies))
-        parts = [engine.waiting + engine.running for engine in running.engines]
+        await until(lambda: sum(running.parts()) == len(bodies))
+        parts = running.parts()
     await running.empty()
     return parts
 
