@@ -1,14 +1,14 @@
 """Load reports: what a sidecar tells gateways and peers, and what a gateway tells the operator.
 
-One JSON object a line. Unknown keys are ignored and missing ones take their default, so that routers two releases
-apart understand each other.
+One JSON object a line. Unknown keys are ignored, missing ones take their default, and a health of a later release
+is one that takes no requests, so that routers two releases apart understand each other.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 
 
 class Health(StrEnum):
@@ -19,6 +19,13 @@ class Health(StrEnum):
     DRAINING = "draining"
     HUNG = "hung"
     DOWN = "down"
+
+
+_KNOWN_HEALTH: Final = frozenset(Health)
+
+
+def _known_health(value: object) -> object:
+    return value if not isinstance(value, str) or value in _KNOWN_HEALTH else Health.DOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class LoadReport:
     model: str = ""
     boot: str = ""
     seq: int = 0
-    health: Health = Health.STARTING
+    health: Annotated[Health, BeforeValidator(_known_health)] = Health.STARTING
     running: int = 0
     waiting: int = 0
     queued_tokens: int = 0

@@ -1,13 +1,14 @@
 """Routing settings of a pool, and the two documents that carry them to routers: Fleet and SidecarSettings.
 
-Both documents are read leniently: a router of the release before must not stop at a field that it does not know.
+Both documents are read leniently: a router of the release before must not stop at a field, or at a policy, that it
+does not know.
 """
 
 import hashlib
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidepool_api.kube import Document, Rule, validations
 from tidepool_api.traffic import Traffic
@@ -62,6 +63,22 @@ class Routing(Document):
     )
 
 
+# Context of a validation that takes no policy it does not know: a person's mistake must not pass in silence.
+STRICT: Final = {"strict": True}
+
+
+def _known_policy(value: object, info: ValidationInfo) -> object:
+    """A policy of a later release becomes the default one."""
+    if info.context == STRICT or not isinstance(value, dict):
+        return value
+    policy = value.get("policy")
+    unknown = isinstance(policy, str) and policy not in frozenset(Policy)
+    return {**value, "policy": Policy.PREDICTED} if unknown else value
+
+
+LenientRouting = Annotated[Routing, BeforeValidator(_known_policy)]
+
+
 class SidecarSettings(Document):
     """What a sidecar knows of its pool: start value from a mounted file, then pushed by the operator."""
 
@@ -69,7 +86,7 @@ class SidecarSettings(Document):
     namespace: Name = "default"
     model: Name | None = None  # what the engine must serve to be ready; None: whatever it serves
     aliases: tuple[Name, ...] = ()
-    routing: Routing = Routing()
+    routing: LenientRouting = Routing()
     drain_timeout: Duration = "300s"
     ask_usage: bool = True
     # The engine schedules by priority: then requests tell it theirs. One that does not refuses them.
@@ -90,7 +107,7 @@ class FleetPool(Document):
     name: Name
     models: tuple[Name, ...] = Field(min_length=1, max_length=64)
     endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
-    routing: Routing = Routing()
+    routing: LenientRouting = Routing()
     traffic: Traffic | None = None
     # Somebody starts a pod when a request waits: hold it for coldStartTimeout, not for timeout.
     wakes: bool = False

@@ -130,10 +130,13 @@ class Publisher:
         known = self._fleet if self._fleet is not None else await self._published()
         pools = self._pools()
         gateways = max(1, len(self._gateways()))
-        if known is not None and known.pools == pools and known.gateways == gateways:
+        # A gateway may have a fleet of a later time: a clock was put back, or the ConfigMap is gone that told it.
+        ahead = max((report.fleet_issued_at or 0.0 for report in self._reports().values()), default=0.0)
+        issued = known.issued_at or 0.0 if known is not None else 0.0
+        if known is not None and known.pools == pools and known.gateways == gateways and ahead <= issued:
             self._fleet = known
             return known
-        earlier = known.issued_at if known is not None and known.issued_at is not None else 0.0
+        earlier = max(ahead, issued)
         fleet = Fleet(
             issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)), gateways=gateways, pools=pools
         )

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_snake
 
-from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
+from tidepool_api.routing import STRICT, Fleet, FleetPool, Queue, Routing
 from tidepool_api.traffic import Classifier, Mirror, Share, Traffic, TrafficRule, When
 from tidepool_router.documents import DocumentError, Path, dotted, line_of, load
 from tidepool_router.errors import SettingsError
@@ -34,7 +34,8 @@ def read_fleet(text: str) -> FleetDocument:
     if not isinstance(data, dict):
         raise FleetError("a fleet is a mapping with the key 'pools'", 1)
     try:
-        fleet = Fleet.model_validate(data)
+        # The operator's documents have a time, and may be those of a later release.
+        fleet = Fleet.model_validate(data, context=None if data.get("issuedAt") else STRICT)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path: Path = first["loc"]

@@ -1,5 +1,6 @@
 """Settings out to sidecars and gateways, load reports in; real sockets."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -160,6 +161,19 @@ async def test_the_fleets_time_moves_with_the_pools_alone_also_over_a_restart() 
     assert first.issued_at is not None
     assert third.issued_at is not None
     assert third.issued_at > first.issued_at
+
+
+async def test_a_clock_that_was_put_back_does_not_keep_a_fleet_from_the_gateways() -> None:
+    """A gateway refuses what is older than what it has: it would keep its fleet until the clock has caught up."""
+    tomorrow = time.time() + 86_400.0
+    pools = [A]
+    late = publisher(Stored(), pools, g=tomorrow)  # the ConfigMap that knew of it is gone
+
+    first = (await late.publish()).issued_at or 0.0
+    same = (await publisher(Stored(), pools, g=first).publish()).issued_at or 0.0
+
+    assert first > tomorrow
+    assert same > first  # another operator, whose gateways have the fleet of the one before
 
 
 async def test_only_a_gateway_that_is_behind_gets_the_fleet() -> None:
