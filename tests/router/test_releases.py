@@ -1,8 +1,8 @@
 """Routers and operators of other releases: what they write is read here, and what is written here they can read.
 
-`golden/*.before.*` was written by the release before, `*.now.*` has what this release promises, and `*.after.*`
-what a later one may add: fields, a health and a policy that are not known here. A promise is not taken back: fields
-may be added to `now`, and none changed or removed before two releases have gone by.
+`golden/*.before.*` was written by the release before, `*.now.*` has what this release promises, `*.after.*` what a
+later one may add: fields, a health and a policy that are not known here. A promise is not taken back: fields may
+be added to `now`, and none changed or removed before two releases have gone by.
 """
 
 import json
