@@ -6,9 +6,10 @@ import logging
 import secrets
 import signal
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -56,6 +57,7 @@ class Role:
     registry: Registry
     metrics: Handler
     control: Handler
+    begin_drain: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Running:
 
     traffic: Server
     services: Services
+    begin_drain: Callable[[], object]
     port: int
     metrics_port: int
     control_port: int
@@ -113,7 +116,7 @@ async def serving(options: Options) -> AsyncIterator[Running]:
         ):
             ports.append(await server.start(options.host, port, tls))
             stack.push_async_callback(server.close)
-        yield Running(traffic, services, ports[2], ports[1], ports[0])
+        yield Running(traffic, services, role.begin_drain, ports[2], ports[1], ports[0])
 
 
 def _own_certificate(options: Options, services: Services) -> ssl.SSLContext | None:
@@ -143,6 +146,7 @@ async def run(options: Options) -> None:
         _log.info("the %s is serving", options.role, extra=where)
         _calm_collector()
         await signals.get()
+        running.begin_drain()  # load streams tell it at once, so that whoever picks pods does not pick this one
         await _drain(running.traffic, options.drain_seconds, signals)
 
 
@@ -205,7 +209,8 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     governance = Governance.of(services, fleet.metrics)
     stack.push_async_callback(governance.close)
     application = Gateway(services, fleet, version("tidepool"), keys, governance)
-    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), _Both(loads, control))
+    drain = partial(fleet.begin_drain, options.drain_seconds)
+    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), _Both(loads, control), drain)
 
 
 async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, wait: bool) -> None:
@@ -252,4 +257,5 @@ async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) 
         peers = Peers(options.peers, state.boot, own, services.spawn, trust=_trust(options, services))
         stack.callback(peers.close)
     application = Sidecar(services, state, pool, loads, peers)
-    return Role(application, state.metrics.registry, sidecar_metrics(state), sidecar_control(state))
+    control = sidecar_control(state)
+    return Role(application, state.metrics.registry, sidecar_metrics(state), control, state.begin_drain)

@@ -100,6 +100,27 @@ async def engine() -> AsyncIterator[EngineDouble]:
         yield engine
 
 
+async def test_a_sidecar_that_is_told_to_end_says_so_to_whoever_follows_its_load(engine: EngineDouble) -> None:
+    """A gateway then picks others at once, and does not learn of it by requests that fail."""
+    async with _program("sidecar", "--engine", engine.url, ready="/engine/ready") as sidecar:
+        async with RawClient(sidecar.port) as follower, RawClient(sidecar.port) as client:
+            await follower.send(b"GET /tidepool/load/stream HTTP/1.1\r\nHost: t\r\n\r\n")
+            await follower.head()
+            assert LoadReport.decode(await follower.chunk()).health is Health.READY
+            await client.send(post(chat(stream=True, max_tokens=40)))
+            await client.until(b"data: ")
+
+            sidecar.process.send_signal(signal.SIGTERM)
+
+            async with asyncio.timeout(5):
+                while LoadReport.decode(await follower.chunk()).health is not Health.DRAINING:
+                    pass
+            assert (await client.until(b"data: [DONE]")).endswith(b"[DONE]")
+        status, _ = await sidecar.stop()
+
+    assert status == 0
+
+
 @pytest.fixture
 async def stack(engine: EngineDouble, tmp_path: Path) -> AsyncIterator[tuple[Program, Program]]:
     """A gateway before a sidecar before an engine, each a process of its own but for the engine."""
