@@ -65,6 +65,29 @@ async def test_a_request_on_the_only_pod_goes_on_waiting(gateway: Any) -> None:
         assert len(engine.requests) == 1
 
 
+async def test_a_request_on_a_hung_pod_moves_when_another_one_comes_up(gateway: Any) -> None:
+    """That there was nothing better at first must not be held against it later."""
+    async with ScriptedEngine(_silent) as one, ScriptedEngine(_silent) as other:
+        router = await gateway(one.url, other.url)
+        pool = router.state.pools["default/pool"]
+        async with RawClient(router.port) as client:
+            await client.send(post(chat()))
+            await until(lambda: len(one.requests) + len(other.requests) == 1)
+            struck, comes = (one, other) if one.requests else (other, one)
+            comes.script = answer_json
+            await _forget_listeners(router)
+            _vanishes(pool.pods[f"127.0.0.1:{comes.port}"])
+            _hangs(pool.pods[f"127.0.0.1:{struck.port}"])
+            pool.pod_changed()
+            await asyncio.sleep(5 * router.services.limits.sweep_seconds)
+            assert not comes.requests
+
+            pool.pods[f"127.0.0.1:{comes.port}"].reachable = True
+            pool.pod_changed()
+
+            assert (await client.answer()).body == JSON_ANSWER
+
+
 async def test_connections_to_engines_and_from_clients_notice_a_peer_that_vanished(gateway: Any) -> None:
     async with ScriptedEngine(_silent) as engine:
         router = await gateway(engine.url)

@@ -51,6 +51,10 @@ async def test_a_stream_whose_engine_dies_ends_with_an_error_and_never_with_a_su
         assert (name, event["error"]["type"]) == (b"", "server_error")
     # After the first byte nothing is tried again: the client has half an answer of the first engine.
     assert sum(engine.faults.met for engine in running.engines) == 1
+    # The sidecar's answer was whole, with an error at its end; the gateway must not count it as a success.
+    page = running.gateway.state.metrics.registry.render().decode()
+    assert 'outcome="error"} 1' in page
+    assert 'code="200",outcome="ok"}' not in page
 
 
 async def test_the_openai_client_raises_when_the_engine_dies(system: Any) -> None:
