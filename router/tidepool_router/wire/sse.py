@@ -22,6 +22,7 @@ _TOKEN_MARKS: Final = {
 }
 # The last event of each API: a line of its own, or a type in quotes, so that no generated text can stand for it.
 _FINAL_TYPES: Final = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
+_USUAL_END: Final = b"data: [DONE]\n\n"
 _FINAL_MARKS: Final = (
     b"\ndata: [DONE]",
     b"\ndata:[DONE]",
@@ -85,7 +86,7 @@ class SseObserver:
     @property
     def complete(self) -> bool:
         """Whether the API's own last event has gone by, or an error in its place; always so for unknown APIs."""
-        if not self._known or self.error is not None:
+        if not self._known or self.error is not None or self._last == _USUAL_END:
             return True
         end = b"\n%b%b" % (self._last, self._rest)
         return any(mark in end for mark in _FINAL_MARKS)
