@@ -35,6 +35,7 @@ class EngineWatch:
         self._now = now
         self._failures = 0
         self._scraped_at = float("-inf")
+        self._stuck_until = 0.0
 
     @property
     def up(self) -> bool:
@@ -43,7 +44,16 @@ class EngineWatch:
 
     @property
     def hung(self) -> bool:
-        """Runs requests and shows no sign of work for too long, whatever its /health says."""
+        """Runs requests and shows no sign of work for too long, whatever its /health says.
+
+        It stays so for a while when its requests have left for other pods: an engine that has nothing to do shows
+        no sign of work either, and would draw the next ones at once.
+        """
+        if self._silent_for_long():
+            return True
+        return self._stuck_until > 0.0 and not self._ledger.running and self._now() < self._stuck_until
+
+    def _silent_for_long(self) -> bool:
         silent_seconds = self._ledger.silent_seconds(self._now())
         if silent_seconds <= HUNG_SECONDS:  # asked for each request
             return False
@@ -70,6 +80,8 @@ class EngineWatch:
         due = now - self._scraped_at >= spacing or self._ledger.silent_seconds(now) > spacing
         if self.probe.answers and due:
             await self.scrape()
+        if self._silent_for_long():
+            self._stuck_until = self._now() + HUNG_SECONDS
 
     async def scrape(self) -> None:
         """A look at the page alone."""
@@ -96,6 +108,7 @@ class EngineWatch:
             self.was_up, self._failures = True, 0
         elif probe.gone:
             self._failures = _FAILURES_UNTIL_DOWN
+            self._stuck_until = 0.0  # whoever comes next is another process
         else:
             self._failures += 1
         changed = probe.problem != self.probe.problem
@@ -109,4 +122,5 @@ class EngineWatch:
             return
         if figures.shows_work_since(self.figures):
             self._ledger.engine_progress(self._now())
+            self._stuck_until = 0.0
         self.figures = figures

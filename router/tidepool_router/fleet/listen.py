@@ -12,7 +12,7 @@ from tidepool_router.errors import UpstreamError
 from tidepool_router.fleet.client import Stream, get, open_stream
 from tidepool_router.fleet.engine_page import EngineFigures, read_engine_page
 from tidepool_router.fleet.feed import HEARTBEAT_SECONDS
-from tidepool_router.fleet.patience import Patience
+from tidepool_router.fleet.patience import HUNG_SECONDS, Patience
 from tidepool_router.fleet.pod import Pod
 from tidepool_router.fleet.pool import PoolState
 
@@ -39,6 +39,7 @@ class Listener:
         self._room = Room()
         self._patience = Patience()  # learns nothing: others' prompts may be in the engine too
         self._sidecar = False  # a load report was heard
+        self._stuck_until = 0.0
 
     async def run(self) -> None:
         """Connect, listen, and connect again."""
@@ -107,10 +108,15 @@ class Listener:
         pod, now = self._pod, self._pool.now()
         if figures.shows_work_since(self._figures):
             pod.ledger.engine_progress(now)
+            self._stuck_until = 0.0
         self._figures = figures
         self._scrapes += 1
         sums = pod.ledger.sums()
         hung = pod.ledger.silent_seconds(now) > self._patience.seconds(sums.queued_tokens)
+        if hung:
+            self._stuck_until = now + HUNG_SECONDS
+        elif not sums.running:  # its requests left; see EngineWatch.hung
+            hung = now < self._stuck_until
         seen = sums.running if figures.running is None else figures.running + (figures.waiting or 0)
         others = max(0, seen - sums.running)
         each = self._pool.estimator.typical_tokens

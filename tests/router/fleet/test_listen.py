@@ -13,7 +13,7 @@ from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.listen import Listener
 from tidepool_router.fleet.pod import Pod, PodState
 from tidepool_router.fleet.pool import PoolState
-from tidepool_router.ledger import Estimate
+from tidepool_router.ledger import Estimate, Outcome
 
 FACTS = RequestFacts(api=Api.CHAT, path="/v1/chat/completions", model="m")
 
@@ -227,9 +227,15 @@ async def test_a_bare_engine_that_makes_no_tokens_is_hung(
     engine.pages["/metrics"] = page(running=1, tokens=50)
     async with Listening(engine.endpoint, clock) as listening:
         await eventually(lambda: listening.state is PodState.READY)
-        listening.pod.ledger.open(Estimate(1, 1), clock())
+        entry = listening.pod.ledger.open(Estimate(1, 1), clock())
         clock.pass_(62.0)
         await eventually(lambda: listening.state is PodState.HUNG)
+        entry.close(
+            Outcome.CANCELLED, clock()
+        )  # it went elsewhere: nothing runs, and nothing has been seen to work
+        scrapes = len(engine.asked)
+        await eventually(lambda: len(engine.asked) > scrapes + 2)
+        assert listening.state is PodState.HUNG
 
         engine.pages["/metrics"] = page(running=1, tokens=51)  # one long answer, no stream: its counter moves
         await eventually(lambda: listening.state is PodState.READY)

@@ -188,6 +188,38 @@ async def test_no_tokens_for_a_minute_is_hung(up: Any, state: SidecarState, cloc
     assert state.health is Health.READY
 
 
+@pytest.mark.parametrize(
+    ("what", "health", "why"),
+    [
+        ("nothing", Health.HUNG, "nobody has seen it work: it must not draw the next requests at once"),
+        ("works", Health.READY, "its counters move again"),
+        ("restarts", Health.READY, "it is another process"),
+        ("time", Health.READY, "it is given another try"),
+    ],
+)
+async def test_a_hung_engine_whose_requests_left_stays_hung_until_it_works(
+    up: Any, state: SidecarState, clock: Any, what: str, health: Health, why: str
+) -> None:
+    await state.look_at_engine()
+    entry = state.open(FACTS, clock())[0]
+    clock.pass_(66.0)
+    await state.look_at_engine()
+    entry.close(Outcome.CANCELLED, clock())
+    clock.pass_(3.0)
+    if what == "works":
+        up.pages["/metrics"] = page(tokens=5)
+    elif what == "restarts":
+        await up.stop()
+        await state.look_at_engine()
+        await up.start()
+    elif what == "time":
+        clock.pass_(60.0)
+    clock.pass_(15.0)
+    await state.look_at_engine()
+
+    assert state.health is health, why
+
+
 async def test_a_long_answer_without_a_stream_is_not_hung(up: Any, state: SidecarState, clock: Any) -> None:
     """No token of it passes the sidecar for minutes; the engine's own counters say that it works."""
     await state.look_at_engine()
