@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,10 @@ async def test_the_whole_program_tells_and_counts(tmp_path: Path, monkeypatch: p
             async with serving(parse(["gateway", *flags], {"POD_NAME": "gw-1"})) as running:
                 async with RawClient(running.port) as client:
                     assert (await client.ask(post(chat()))).status == 200
-                await until(lambda: collector.spans)
+                sight = running.services.sight
+                assert sight is not None
+                assert sight.exporter is not None
+                await until(lambda: sight.exporter.exported)  # counted after the collector's answer
                 async with RawClient(running.metrics_port) as client:
                     page = await client.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
     finally:
@@ -127,8 +131,19 @@ async def test_the_whole_program_tells_and_counts(tmp_path: Path, monkeypatch: p
     assert [line["status"] for line in lines if line["logger"] == "tidepool.access"] == [200]
 
 
+class InPieces(io.StringIO):
+    """A stream that others get a turn in the middle of each write of."""
+
+    def write(self, text: str) -> int:
+        middle = len(text) // 2
+        super().write(text[:middle])
+        time.sleep(0.0001)
+        super().write(text[middle:])
+        return len(text)
+
+
 async def test_a_log_line_and_access_lines_do_not_mix() -> None:
-    text = io.StringIO()
+    text = InPieces()
     handler = logging.StreamHandler(text)
     logging.getLogger().addHandler(handler)
     try:
