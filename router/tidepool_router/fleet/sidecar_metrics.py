@@ -39,6 +39,16 @@ class SidecarMetrics:
             "Error of estimated prompt tokens, by request.",
             RATIO_BUCKETS,
         ).labels()
+        self._output_error = registry.histogram(
+            contract.METRIC_OUTPUT_ERROR,
+            "Error of expected output tokens, by request that ended well.",
+            RATIO_BUCKETS,
+        ).labels()
+        self._cached_error = registry.histogram(
+            contract.METRIC_CACHED_ERROR,
+            "Error of predicted cached tokens, by prompt tokens, where the engine tells them.",
+            RATIO_BUCKETS,
+        ).labels()
         self.engine_ready = registry.gauge(contract.METRIC_ENGINE_READY, "1 when the pod takes requests.").labels()
         self.draining = registry.gauge(contract.METRIC_DRAINING, "1 from the start of a drain on.").labels()
         refused = registry.counter(
@@ -78,9 +88,16 @@ class SidecarMetrics:
         ended.codes[entry.code].value += 1.0
         ended.duration.observe(now - entry.opened_at)
         self.prompt_tokens.value += entry.prompt_tokens
-        self.cached_tokens.value += entry.cached_tokens
+        if entry.cached_told:  # else it is a prediction
+            self.cached_tokens.value += entry.cached_tokens
         if entry.first_token_at is not None and entry.output_tokens > 1:
             ended.per_token.observe((now - entry.first_token_at) / (entry.output_tokens - 1))
         if entry.counted_by_engine and entry.prompt_tokens > 0:
             error = abs(entry.estimate.prompt_tokens - entry.prompt_tokens) / entry.prompt_tokens
             self._estimate_error.observe(error)
+            if outcome is Outcome.OK and entry.output_tokens > 0:
+                error = abs(entry.estimate.output_tokens - entry.output_tokens) / entry.output_tokens
+                self._output_error.observe(error)
+            if entry.cached_told:
+                error = abs(entry.estimate.cached_tokens - entry.cached_tokens) / entry.prompt_tokens
+                self._cached_error.observe(error)

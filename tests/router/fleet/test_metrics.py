@@ -143,6 +143,21 @@ def test_the_ledger_fills_the_sidecars_page() -> None:
     assert samples["tidepool_time_per_output_token_seconds_sum", OK] == pytest.approx(1.5 / 10)
     assert samples["tidepool_request_duration_seconds_sum", OK] == pytest.approx(2.0)
     assert samples["tidepool_prompt_token_estimate_error_ratio_sum", ()] == pytest.approx(0.25)
+    assert samples["tidepool_output_token_estimate_error_ratio_sum", ()] == pytest.approx(39 / 11)
+    assert samples["tidepool_cached_token_estimate_error_ratio_sum", ()] == pytest.approx(30 / 80)
+
+
+def test_predicted_cached_tokens_are_not_counted_as_cached() -> None:
+    metrics = SidecarMetrics()
+    entry = Ledger(metrics).open(Estimate(100, 50, cached_tokens=64), 10.0)
+    entry.usage(100, 11)  # the engine tells no cached tokens
+    entry.code = 200
+    entry.close(Outcome.OK, 12.0)
+
+    samples = parse(metrics.registry.render())
+
+    assert samples["tidepool_cached_prompt_tokens_total", ()] == 0
+    assert samples["tidepool_cached_token_estimate_error_ratio_count", ()] == 0
 
 
 ENGINE_PAGE = b"""# HELP python_info Python platform information
