@@ -101,14 +101,13 @@ def test_nobody_waits_longer_than_four_times_first_come_first_served(
 ) -> None:
     mine = ticket(own)
     queue = queue_of(*[ticket(work) for work in ahead], mine)
+    most = (sum(ahead) + own) / AGE_SHARE + max(ahead + later)
     served, step = 0, 0
     while (chosen := serve(queue, now=0.0)) is not mine:
         served += chosen.work_tokens
+        assert served <= most
         queue.offer(ticket(later[step % len(later)]))
         step += 1
-
-    largest = max(ahead + later)
-    assert served <= (sum(ahead) + own) / AGE_SHARE + largest
 
 
 @given(low=WORK, high=st.lists(WORK, min_size=1, max_size=10))
