@@ -127,7 +127,7 @@ async def start_gateway(
     governed: list[Governance] = []
 
     def application(services: Services) -> Gateway:
-        governed.append(Governance.of(services, fleet.metrics))
+        governed.append(Governance(services, fleet.metrics))
         return Gateway(services, fleet, "0", keys, governed[0])
 
     async def close() -> None:

@@ -4,6 +4,7 @@ The request waits no longer than the rule's timeout; whatever goes wrong, the ru
 """
 
 import asyncio
+import importlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,8 @@ class Classifiers:
             standing.until = monotonic() + _PAUSE_SECONDS  # this request tries; the others go on without
         self._asking += 1
         try:
+            if self._client is None:  # outside of the timeout, which reading the modules may exceed
+                await asyncio.to_thread(importlib.import_module, "httpx")
             async with asyncio.timeout(classifier.timeout_seconds):
                 name = await self._post(classifier.url, request, request_id)
         except TimeoutError:

@@ -3,7 +3,6 @@
 It is an exchange of its own, so that requests of pools without `traffic` pay nothing for any of this.
 """
 
-from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -30,19 +29,14 @@ from tidepool_router.wire.messages import Request
 _NOT_THE_REQUESTS_FAULT: Final = frozenset((429, 502, 503, 504))
 
 
-@dataclass(frozen=True, slots=True)
 class Governance:
     """What the governed exchanges of a process share."""
 
-    services: Services
-    classifiers: Classifiers
-    mirrors: Mirrors
-    metrics: GatewayMetrics
-
-    @classmethod
-    def of(cls, services: Services, metrics: GatewayMetrics) -> "Governance":
-        """With nothing under way."""
-        return cls(services, Classifiers(metrics), Mirrors(services, metrics), metrics)
+    def __init__(self, services: Services, metrics: GatewayMetrics) -> None:
+        self.services = services
+        self.metrics = metrics
+        self.classifiers = Classifiers(metrics)
+        self.mirrors = Mirrors(services, metrics)
 
     def exchange(
         self,
