@@ -4,6 +4,7 @@
 checks anyway. Without it, and for editable installs, the wheel is pure Python and does the same, at more CPU.
 """
 
+import ast
 import os
 import shutil
 import subprocess
@@ -40,6 +41,7 @@ class CompileHook(BuildHookInterface[Any]):
         for package in self.config["sources"]:
             source = Path(self.root) / package
             shutil.copytree(source, place / source.name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        _refuse_strays(place, self.config["modules"])
         _compile(place, self.config["modules"])
         made = [path for path in place.rglob("*.so") if "build" not in path.relative_to(place).parts]
         if not made:
@@ -70,3 +72,22 @@ def _compile(place: Path, modules: list[str]) -> None:
 
 def _dotted(module: str) -> str:
     return module.removesuffix(".py").replace("/", ".")
+
+
+def _refuse_strays(place: Path, modules: list[str]) -> None:
+    """An interpreted class cannot extend a compiled one: say it now, not when the class is made for a request."""
+    names = {node.name for module in modules for node in _classes(place / module)}
+    for path in sorted(place.rglob("*.py")):
+        if str(path.relative_to(place)) in modules:
+            continue
+        for node in _classes(path):
+            for base in node.bases:
+                if isinstance(base, ast.Name) and base.id in names:
+                    where = path.relative_to(place)
+                    raise RuntimeError(
+                        f"{where}: {node.name} extends {base.id}, which is compiled: list {where} in pyproject.toml too"
+                    )
+
+
+def _classes(path: Path) -> list[ast.ClassDef]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
