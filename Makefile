@@ -36,7 +36,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 unit: setup ## Tests that need neither cluster nor engine
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not apiserver and not cluster and not engine and not prometheus and not traffic and not bench" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "not apiserver and not cluster and not engine and not prometheus and not traffic and not compiled and not bench" tests
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
@@ -44,7 +44,7 @@ manifests: setup ## Generate CRDs, rules and what the chart copies from them
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic) and not bench" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic or compiled) and not bench" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: bench-router ## What the router costs beside its peers, at most 20 minutes; JSON under build/bench

@@ -84,9 +84,8 @@ def _refuse_strays(place: Path, modules: list[str]) -> None:
             for base in node.bases:
                 if isinstance(base, ast.Name) and base.id in names:
                     where = path.relative_to(place)
-                    raise RuntimeError(
-                        f"{where}: {node.name} extends {base.id}, which is compiled: list {where} in pyproject.toml too"
-                    )
+                    why = f"{node.name} extends {base.id}, which is compiled"
+                    raise RuntimeError(f"{where}: {why}; list {where} in pyproject.toml too")
 
 
 def _classes(path: Path) -> list[ast.ClassDef]:

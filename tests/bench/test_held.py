@@ -5,8 +5,12 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from bench.held import BODY_BYTES, hold
 from bench.load import Work
+
+pytestmark = pytest.mark.traffic
 
 _STREAM = b'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1a\r\ndata: {"role":"assistant"}\r\n'
 

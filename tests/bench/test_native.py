@@ -14,9 +14,12 @@ import pytest
 from bench.processes import fetch, free_port, process, wait_for
 from bench.programs import go_program, native
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("cc") is None or shutil.which("go") is None, reason="needs a C compiler and Go"
-)
+pytestmark = [
+    pytest.mark.traffic,
+    pytest.mark.skipif(
+        shutil.which("cc") is None or shutil.which("go") is None, reason="needs a C compiler and Go"
+    ),
+]
 _PATH = "/v1/chat/completions"
 
 

@@ -138,6 +138,7 @@ async def test_streams_end_as_the_api_ends_them(front: RunningRouter, engine: En
     assert answer.body.count(b'"choices":[]') == 0  # the usage that the sidecar asked for
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("path", _STREAMS, ids=bytes.decode)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_the_ledger_learns_the_whole_prompt_also_where_it_was_cached(

@@ -341,6 +341,7 @@ async def test_two_gateways_that_lead_to_each_other_do_not_loop(gateway: Any) ->
         assert not engine.requests
 
 
+@pytest.mark.interpreted
 async def test_a_defect_while_waiting_ends_the_request_and_is_logged(
     gateway: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

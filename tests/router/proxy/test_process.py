@@ -22,6 +22,8 @@ from tidepool_api.load import Health, LoadReport
 from tidepool_router.errors import SettingsError
 from tidepool_router.settings import parse, read_sidecar_settings
 
+pytestmark = pytest.mark.traffic
+
 
 @dataclass
 class Program:

@@ -5,6 +5,8 @@ import gc
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from pools.gateway import make_pool
 from scripted.clients import RawClient, chat, post
 from scripted.upstreams import ScriptedEngine, Seen
@@ -23,6 +25,7 @@ class Clock:
         return self.seconds
 
 
+@pytest.mark.interpreted
 def test_prompts_that_are_all_different_do_not_grow_the_pool(monkeypatch: Any) -> None:
     """Report 21 (production-stack #687, #707, PR #1072): a trie and dicts without a bound; 14 kills in 12 days."""
     monkeypatch.setattr(prefix, "_MOST_HASHES", 500)
