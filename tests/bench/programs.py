@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+from cluster.locks import exclusive
 from cluster.paths import REPOSITORY, cache_dir
 
 # Requirement on PyPI -> its program. Each has an environment of its own: they need not agree on dependencies.
@@ -72,17 +73,22 @@ def router() -> Path:
     """
     home = bench_dir() / f"product-{_product_key()}"
     program = home / "tidepool-router"
-    if not program.exists():
-        print("compiling the product as its image ships it (about a minute)", flush=True)
-        for older in bench_dir().glob("product-*"):
-            shutil.rmtree(older)
-        uv = str(Path(sys.executable).parent / "uv")
-        command = [uv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(home)]
-        _run([*command, str(REPOSITORY)], env=os.environ | {"TIDEPOOL_COMPILE": "1"})
-        # -P: what is imported must not depend on where it is started.
-        program.write_text(f'#!/bin/sh\nPYTHONPATH={home} exec {sys.executable} -P -m tidepool_router "$@"\n')
-        program.chmod(0o755)
+    with exclusive(bench_dir() / "product.lock", "the product"):
+        if not program.exists():
+            _compile(home, program)
     return program
+
+
+def _compile(home: Path, program: Path) -> None:
+    print("compiling the product as its image ships it (about a minute)", flush=True)
+    for older in bench_dir().glob("product-*/"):
+        shutil.rmtree(older)
+    uv = str(Path(sys.executable).parent / "uv")
+    command = [uv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(home)]
+    _run([*command, str(REPOSITORY)], env=os.environ | {"TIDEPOOL_COMPILE": "1"})
+    # -P: what is imported must not depend on where it is started.
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={home} exec {sys.executable} -P -m tidepool_router "$@"\n')
+    program.chmod(0o755)
 
 
 def _product_key() -> str:
