@@ -102,6 +102,7 @@ def _follow(
             if sink:
                 sink.write(line)
     finally:
+        process.stdout.close()  # left to the collector, the pipe would warn, and warnings fail tests
         if sink:
             sink.close()
 

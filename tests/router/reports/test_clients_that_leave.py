@@ -110,7 +110,7 @@ async def test_aborted_requests_leave_no_load_behind_and_a_restarted_pod_gets_no
         parts = [engine.waiting for engine in running.engines]
 
     assert sum(parts) == 20
-    assert min(parts) >= 7  # with 100 leaked counts on each, the restarted one would get all
+    assert min(parts) >= 4  # with 100 leaked counts on each, the restarted one would get all
     await running.empty()
 
 
