@@ -44,7 +44,7 @@ manifests: setup ## Generate CRDs, rules and what the chart copies from them
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic or compiled) and not bench" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: bench-router ## What the router costs beside its peers, at most 20 minutes; JSON under build/bench
@@ -64,6 +64,7 @@ sim: setup ## Routing quality in the simulator: minutes of one core; JSON under 
 
 soak: setup ## What takes longer than make test may: a million requests through the router, then the scenarios' soak
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
+	$(BIN)/pytest -q -m "compiled and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)

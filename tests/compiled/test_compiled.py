@@ -15,10 +15,17 @@ pytestmark = [pytest.mark.compiled, pytest.mark.timeout(900)]
 _CHOSEN = "not interpreted and not traffic"
 
 
-def test_the_routers_tests_hold_for_its_compiled_modules() -> None:
+@pytest.mark.parametrize(
+    "tests",
+    [
+        pytest.param(("tests/router/proxy", "tests/router/wire"), id="the data path"),
+        pytest.param(("tests/router",), id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_the_routers_tests_hold_for_its_compiled_modules(tests: tuple[str, ...]) -> None:
     home = router().parent
     assert list(home.glob("*__mypyc*.so")), "nothing was compiled"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", _CHOSEN, "tests/router"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", _CHOSEN, *tests]
     environment = os.environ | {"PYTHONPATH": str(home)}
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=800, check=False
