@@ -156,13 +156,20 @@ def kill_container(pod: Object) -> None:
     uid = pod["metadata"]["uid"]
     statuses = pod["status"]["containerStatuses"]
     container = next(one for one in statuses if one["name"] == "engine")["containerID"].rpartition("/")[2]
-    pids = sorted(
-        int(path.parent.name)
+    inside = [
+        path.parent
         for path in Path("/proc").glob("[0-9]*/cgroup")
         if container in _text(path) and uid.replace("-", "") in _text(path).replace("-", "").replace("_", "")
-    )
-    assert pids, f"no process of container {container} found"
-    os.kill(pids[0], 9)
+    ]
+    assert inside, f"no process of container {container} found"
+    # By their age: after 32,768 processes the numbers begin anew, and the lowest is no longer the first.
+    os.kill(int(min(inside, key=_started).name), 9)
+
+
+def _started(process: Path) -> int:
+    """Clock ticks after the machine's start at which a process began; late for one that has just ended."""
+    fields = _text(process / "stat").rpartition(")")[2].split()
+    return int(fields[19]) if fields else sys.maxsize
 
 
 def _text(path: Path) -> str:
