@@ -108,7 +108,10 @@ class World:
         if not self.prometheus_url:
             return {}
         labels = f'namespace="{self.namespace}",pool="{self.name}"'
-        return prometheus_sample(self.prometheus_url, f"sum by (pod) (vllm:num_requests_waiting{{{labels}}}) ") | {
+        # As the rule reads it: what waits in the engine or before it at the sidecar, whichever is more.
+        names = "vllm:num_requests_waiting|tidepool_requests_waiting"
+        waiting = f'max by (pod) ({{__name__=~"{names}",{labels}}})'
+        return prometheus_sample(self.prometheus_url, waiting) | {
             "kv": prometheus_sample(self.prometheus_url, f"vllm:kv_cache_usage_perc{{{labels}}}")["result"]
         }
 
