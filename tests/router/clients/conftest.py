@@ -1,23 +1,18 @@
 """The clients that people use, each against a gateway before a sidecar before the engine double, over sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
-import uvloop
 
 from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
+from scripted.fixtures import pytest_asyncio_loop_factories
 from scripted.routers import start_gateway, start_sidecar
 from scripted.stacks import Stack
 from tidepool_api.routing import Queue, Routing, SidecarSettings
 
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop, as in production."""
-    return {"uvloop": uvloop.new_event_loop}
+__all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture

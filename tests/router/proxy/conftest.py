@@ -1,35 +1,15 @@
 """The data path is tested on the loop that it runs on, over real sockets."""
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
-import uvloop
 
+from scripted.fixtures import gateway, pytest_asyncio_loop_factories, sidecar
 from scripted.peers import NOBODY, ONE, POOL
-from scripted.routers import RunningRouter, StartRouter, start_gateway, start_sidecar, starting, until
+from scripted.routers import RunningRouter, StartRouter, until
 
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop, as in production."""
-    return {"uvloop": uvloop.new_event_loop}
-
-
-@pytest.fixture
-async def gateway() -> AsyncIterator[StartRouter]:
-    """Starts gateways: `await gateway(engine.url, ...)`; each must have nothing left in the end."""
-    async with starting(start_gateway) as start:
-        yield start
-
-
-@pytest.fixture
-async def sidecar() -> AsyncIterator[StartRouter]:
-    """Starts sidecars: `await sidecar(engine.url, ...)`; each must have nothing left in the end."""
-    async with starting(start_sidecar) as start:
-        yield start
+__all__ = ["gateway", "pytest_asyncio_loop_factories", "sidecar"]
 
 
 @pytest.fixture

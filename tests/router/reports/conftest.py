@@ -1,39 +1,19 @@
 """Reports are tested as a client and an engine see them: gateway, sidecars and engine doubles on real sockets."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-import uvloop
 
 from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
-from scripted.routers import StartRouter, start_gateway, start_sidecar, starting
+from scripted.fixtures import gateway, pytest_asyncio_loop_factories, sidecar
+from scripted.routers import start_gateway, start_sidecar, starting
 from scripted.system import System
 
+__all__ = ["gateway", "pytest_asyncio_loop_factories", "sidecar"]
+
 StartSystem = Callable[..., Awaitable[System]]
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop, as in production."""
-    return {"uvloop": uvloop.new_event_loop}
-
-
-@pytest.fixture
-async def gateway() -> AsyncIterator[StartRouter]:
-    """Starts gateways; each must have nothing left in the end."""
-    async with starting(start_gateway) as start:
-        yield start
-
-
-@pytest.fixture
-async def sidecar() -> AsyncIterator[StartRouter]:
-    """Starts sidecars; each must have nothing left in the end."""
-    async with starting(start_sidecar) as start:
-        yield start
 
 
 @pytest.fixture

@@ -1,24 +1,18 @@
 """Routers that are watched, and the collector that hears of it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import uvloop
 
 from fakes.collector import Collector
+from scripted.fixtures import pytest_asyncio_loop_factories
 from scripted.routers import RunningRouter, start_gateway, start_sidecar, until
 from tidepool_router.tracing.otlp import OtlpExporter
 from tidepool_router.tracing.sight import Sight
 
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop, as in production."""
-    return {"uvloop": uvloop.new_event_loop}
+__all__ = ["pytest_asyncio_loop_factories"]
 
 
 @dataclass

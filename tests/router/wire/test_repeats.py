@@ -151,3 +151,19 @@ def test_only_what_varies_may_differ() -> None:
     assert repeat.match(_HEAD % (b"other", 7, b"s1") + b"hello w") == [b"other", b"7"]
     assert repeat.match(_HEAD % (b"other", 7, b"s2") + b"hello w") is None
     assert repeat_of(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", _VARIES) is None  # nothing says where its body ends
+
+
+def test_a_repeated_head_is_taken_without_the_parser() -> None:
+    requests = _warm()
+    requests._parser = None  # it would fail, were it asked
+    requests.feed(_wire((b"another", b"s1", b"hello again")) * 2)
+    assert [request.body for request in requests.ready] == [b"hello again"] * 2
+
+    answers = AnswerReader(4096)
+    for _ in range(4):
+        answers.reset(no_body=False)
+        answers.feed(_ANSWER % (b"now", b"b;1", 5) + b"hello")
+    answers._parser = None
+    answers.reset(no_body=False)
+    answers.feed(_ANSWER % (b"later", b"b;2", 2) + b"ok")
+    assert (answers.status, answers.parts, answers.special[b"x-tidepool-load"]) == (200, [b"ok"], b"b;2")
