@@ -14,7 +14,8 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.wire.body import inspect, rename_model, set_priority
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
-from tidepool_router.wire.messages import DEADLINE, PRIORITY, SESSION, TENANT, Request
+from tidepool_router.wire.headers import DEADLINE, PRIORITY, SESSION, TENANT
+from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, path_of
 
 _DEADLINE: Final = re.compile(rb"[ \t]*([0-9]{1,9}(?:\.[0-9]{0,9})?)[ \t]*(ms|s|m|h)?[ \t]*")

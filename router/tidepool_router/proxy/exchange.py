@@ -22,8 +22,9 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire import usage as usages
+from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.errors import REASONS, blames_engine, error_event, refusal_answer
-from tidepool_router.wire.messages import AnswerReader, Request
+from tidepool_router.wire.messages import Request
 from tidepool_router.wire.sse import SseObserver
 from tidepool_router.wire.usage import Usage
 

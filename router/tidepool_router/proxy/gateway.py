@@ -28,8 +28,9 @@ from tidepool_router.proxy.keyed import charge, cover, require_model, used_token
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.tracing.life import Life
-from tidepool_router.wire.headers import DEBUG
-from tidepool_router.wire.messages import GATEWAY_MARK, LOAD, POD, AnswerReader, Request
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.headers import DEBUG, GATEWAY_MARK, LOAD, POD
+from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
 

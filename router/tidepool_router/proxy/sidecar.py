@@ -23,8 +23,9 @@ from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.tracing.life import Life
+from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.body import ask_usage
-from tidepool_router.wire.messages import AnswerReader, Request
+from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
 

@@ -9,7 +9,7 @@ from tidepool_router.errors import UpstreamError
 from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.tls import Trust
-from tidepool_router.wire.messages import AnswerReader
+from tidepool_router.wire.answers import AnswerReader
 
 _JOIN_BELOW_BYTES: Final = 65_536
 

@@ -12,47 +12,20 @@ from collections.abc import Collection
 import httptools
 
 from tidepool_router.errors import Refusal, Refused
-from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.headers import (
-    API_KEY,
-    AUTHORIZATION,
     COLON,
     CRLF,
-    DEADLINE,
     GATEWAY_MARK,
     HANDED_ON_MARK,
     LEARN_EVERY,
-    LOAD,
     NEVER_REPEATED,
-    POD,
-    PRIORITY,
     REQUEST_ID,
     REQUEST_SPECIAL,
     REQUEST_VARIES,
-    SESSION,
-    TENANT,
     without_named,
 )
 from tidepool_router.wire.paths import Route, find
 from tidepool_router.wire.repeats import Repeat, head_of, repeat_of
-
-__all__ = [
-    "API_KEY",
-    "AUTHORIZATION",
-    "CRLF",
-    "DEADLINE",
-    "GATEWAY_MARK",
-    "HANDED_ON_MARK",
-    "LOAD",
-    "POD",
-    "PRIORITY",
-    "REQUEST_ID",
-    "SESSION",
-    "TENANT",
-    "AnswerReader",
-    "Request",
-    "RequestReader",
-]
 
 
 class Request:

@@ -12,7 +12,8 @@ from tidepool_api.routing import Routing
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.keys import ApiKey, KeyRing, mint
 from tidepool_router.proxy.keyed import within_grant
-from tidepool_router.wire.messages import PRIORITY, Request
+from tidepool_router.wire.headers import PRIORITY
+from tidepool_router.wire.messages import Request
 
 KEY = mint(bytes(range(35)))
 BEARER = b"Authorization: Bearer %b\r\n" % KEY.text.encode()

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidepool_router.errors import Refused
-from tidepool_router.wire.messages import AnswerReader, RequestReader
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.messages import RequestReader
 
 _LIMIT = 1 << 20
 

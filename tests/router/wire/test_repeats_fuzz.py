@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidepool_router.errors import Refused
-from tidepool_router.wire.messages import AnswerReader, RequestReader
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.messages import RequestReader
 
 _LIMIT = 10_000
 _names = st.sampled_from([b"Host", b"X-A", b"Accept", b"Connection", b"X-Request-Id", b"Date", b"X-Tidepool-Load"])
