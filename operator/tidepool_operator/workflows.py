@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from tidepool_api.language.problems import Problem
+from tidepool_api.language.review import review
 from tidepool_api.problems import workflow_problems
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
@@ -11,8 +13,6 @@ from tidepool_operator.cluster.store import Key, Store
 from tidepool_operator.errors import NotFound
 from tidepool_operator.events import Recorder
 from tidepool_operator.pool.model import Note, Severity
-from tidepool_operator.workflow.problems import Problem
-from tidepool_operator.workflow.review import review
 
 _SHOWN: Final = 10
 

@@ -12,10 +12,10 @@ from chart.programs import ROOT, Program
 from cluster import tools
 from cluster.apiserver import ControlPlane
 from tidepool_api.contract import API_VERSION
+from tidepool_api.language.review import review
 from tidepool_api.modelpool import ModelPoolSpec
 from tidepool_api.problems import problems, unknown_fields, workflow_problems
 from tidepool_api.workflow import AgentWorkflowSpec
-from tidepool_operator.workflow import review
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -10,8 +10,8 @@ import yaml
 from chart.programs import ROOT
 from cluster import tools
 from tidepool_api import contract, rules
+from tidepool_api.language.problems import Reason
 from tidepool_operator.pool.reasons import REMEDIES
-from tidepool_operator.workflow import Reason
 
 DOCS = ROOT / "docs"
 OPERATIONS, METRICS = (DOCS / "operations.md").read_text(), (DOCS / "metrics.md").read_text()

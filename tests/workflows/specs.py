@@ -3,7 +3,8 @@
 import copy
 from typing import Any
 
-from tidepool_operator.workflow import Problem, review
+from tidepool_api.language.problems import Problem
+from tidepool_api.language.review import review
 
 POOLS = {"small", "llama-8b"}
 

@@ -5,13 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tidepool_api.language.problems import Problem, Reason
 from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import Object
 from tidepool_operator.errors import Unavailable
 from tidepool_operator.events import Recorder
 from tidepool_operator.pool.model import Note, Severity
 from tidepool_operator.settings import read
-from tidepool_operator.workflow.problems import Problem, Reason
 from tidepool_operator.workflows import workflow_status
 
 POOL: Object = {

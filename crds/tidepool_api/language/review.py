@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from tidepool_api.language import ordering, rendering, schema
+from tidepool_api.language.problems import Problem, Reason, listing, near_miss
+from tidepool_api.language.steps import Outline, Step, mapping, outline, text
 from tidepool_api.units import duration_seconds
 from tidepool_api.workflow_steps import KINDS, STEP_NAME_PATTERN
-from tidepool_operator.workflow import ordering, rendering, schema
-from tidepool_operator.workflow.problems import Problem, Reason, listing, near_miss
-from tidepool_operator.workflow.steps import Outline, Step, mapping, outline, text
 
 # As the CRD bounds them: checked here too, for what never met the API server.
 MAX_STEPS: Final = 64

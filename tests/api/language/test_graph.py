@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidepool_operator.workflow.graph import ancestors, cycles
+from tidepool_api.language.graph import ancestors, cycles
 
 _NAMES = "abcdef"
 _graphs = st.dictionaries(st.sampled_from(_NAMES), st.lists(st.sampled_from(_NAMES + "x"), max_size=4).map(tuple))

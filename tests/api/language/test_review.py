@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tidepool_api.language.problems import Reason
+from tidepool_api.language.review import review
 from tidepool_api.workflow import AgentWorkflow
-from tidepool_operator.workflow import Reason, review
 from workflows.specs import POOLS, RESEARCH, found_in, http, llm, research_with, say, spec_of
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidepool_operator.workflow import graph, schema, templates
-from tidepool_operator.workflow.problems import Problem, Reason, listing, near_miss
-from tidepool_operator.workflow.steps import Outline, Step, text
+from tidepool_api.language import graph, schema, templates
+from tidepool_api.language.problems import Problem, Reason, listing, near_miss
+from tidepool_api.language.steps import Outline, Step, text
 
 MAX_TOTAL_CHARACTERS: Final = 262_144
 

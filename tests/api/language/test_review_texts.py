@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidepool_operator.workflow import Problem, Reason
+from tidepool_api.language.problems import Problem, Reason
 from workflows.specs import RESEARCH, found_in, http, llm, research_with, say, spec_of
 
 _CASES: list[tuple[str, dict[str, Any], str, Reason, str]] = [

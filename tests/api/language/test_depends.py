@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidepool_operator.workflow.depends import (
+from tidepool_api.language.depends import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     All,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tidepool_operator.workflow.problems import Problem, Reason, near_miss
+from tidepool_api.language.problems import Problem, Reason, near_miss
 
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 MAX_DEPTH: Final = 16

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tidepool_operator.workflow import depends, graph
-from tidepool_operator.workflow.problems import Problem, Reason, listing, near_miss
-from tidepool_operator.workflow.steps import Outline, Step
+from tidepool_api.language import depends, graph
+from tidepool_api.language.problems import Problem, Reason, listing, near_miss
+from tidepool_api.language.steps import Outline, Step
 
 
 def check(workflow: Outline) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tidepool_operator.workflow.problems import near_miss
+from tidepool_api.language.problems import near_miss
 
 MAX_CHARACTERS: Final = 2048  # as the CRD bounds the field
 MAX_DEPTH: Final = 32

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from tidepool_api.language import depends
 from tidepool_api.workflow_steps import KINDS
-from tidepool_operator.workflow import depends
 
 # Fields of a kind that are taken as they stand; every other string of it, however deep, is a template.
 _PLAIN: Final = frozenset({"pools", "among", "responseFormat", "method", "tool", "name"})

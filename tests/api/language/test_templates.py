@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidepool_operator.workflow.templates import MAX_CHARACTERS, BrokenTemplateError, inspect
+from tidepool_api.language.templates import MAX_CHARACTERS, BrokenTemplateError, inspect
 
 
 @pytest.mark.parametrize(
