@@ -25,6 +25,7 @@ class FakePod:
     kv_tokens: int = 0
     expected_tokens: int = 0
     kv_capacity_tokens: int = 100_000
+    kv_block_tokens: int = 1
     adapters: frozenset[str] = frozenset()
     adapter_slots: int = 2
     speed: FakeSpeed = field(default_factory=FakeSpeed)

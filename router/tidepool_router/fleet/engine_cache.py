@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from tidepool_router.facts import RequestFacts
-from tidepool_router.ledger import Entry, Estimate, PrefixIndex, TokenEstimator
+from tidepool_router.ledger import Entry, Estimate, PrefixIndex, TokenEstimator, whole_blocks
 from tidepool_router.ledger.chain import BORDERS, with_adapter
 from tidepool_router.ledger.stored import FILL, StoredLog
 
@@ -20,6 +20,7 @@ class EngineCache:
         self._estimator = estimator
         self._index = PrefixIndex()
         self._slot = self._index.join()
+        self._block_tokens = 1
 
     def estimate(self, facts: RequestFacts) -> Estimate:
         """Tokens of a request, with the prompt tokens that it finds cached if it goes to the engine now."""
@@ -27,7 +28,9 @@ class EngineCache:
         found = self._index.match(_chain_of(facts)).get(self._slot, 0)
         if not found:
             return estimate
-        cached = int(estimate.prompt_tokens * found / facts.prompt_bytes * self._index.trust(self._slot))
+        prompt, block = estimate.prompt_tokens, self._block_tokens
+        cached = whole_blocks(prompt * found / facts.prompt_bytes, prompt, block)
+        cached = round(cached * self._index.trust(self._slot) / block) * block
         return msgspec.structs.replace(estimate, cached_tokens=cached)
 
     def took_in(self, facts: RequestFacts) -> None:
@@ -52,8 +55,9 @@ class EngineCache:
             self._index.filled(self._slot, size_bytes)
             self.log.add(FILL, size_bytes)
 
-    def resize(self, capacity_tokens: int) -> None:
-        """The engine's KV cache has room for so many tokens."""
+    def resize(self, capacity_tokens: int, block_tokens: int | None) -> None:
+        """The engine's KV cache has room for so many tokens, in blocks of so many (None: it does not tell)."""
+        self._block_tokens = block_tokens or 1
         self._index.resize(self._slot, capacity_tokens * self._estimator.bytes_per_token)
 
     def forget(self) -> None:

@@ -20,7 +20,7 @@ RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
 class HeldRequest(Ticket):
     """A ticket and the future that its caller waits for."""
 
-    __slots__ = ("by_own_deadline", "estimate", "facts", "reservation")
+    __slots__ = ("by_own_deadline", "estimate", "explain", "facts", "reservation", "scores")
 
     def __init__(self, facts: RequestFacts, estimate: Estimate, offered_at: float, deadline: float) -> None:
         super().__init__(
@@ -35,6 +35,8 @@ class HeldRequest(Ticket):
         self.facts = facts
         self.estimate = estimate
         self.by_own_deadline = False  # and not by the time that the pool lets it wait
+        self.explain = False  # its client asked for the scores of its pick
+        self.scores = ""
         self.reservation: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
 

@@ -58,6 +58,7 @@ class Pod:
         "endpoint",
         "expected_tokens",
         "key",
+        "kv_block_tokens",
         "kv_capacity_tokens",
         "kv_tokens",
         "leaving",
@@ -97,6 +98,7 @@ class Pod:
         self.load_tokens = self.load_requests = self.live_requests = 0
         self.queued_tokens = self.kv_tokens = self.expected_tokens = 0
         self.kv_capacity_tokens = 0  # 0: not known
+        self.kv_block_tokens = 1
         self.adapters: frozenset[str] = frozenset()
         self.adapter_slots = 0
         self.limit = NO_LIMIT  # load_requests at which the pod is full
@@ -160,6 +162,7 @@ class Pod:
         self.limit = NO_LIMIT if report.limit is None else report.limit
         self.reachable = True
         self.kv_capacity_tokens = report.kv_capacity_tokens or 0
+        self.kv_block_tokens = report.kv_block_tokens or 1
         if reborn or self.adapters != frozenset(report.adapters):
             self.adapters = frozenset(report.adapters)
         self.adapter_slots = report.adapter_slots or 0

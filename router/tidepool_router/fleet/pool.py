@@ -125,26 +125,31 @@ class PoolState:
                 return None
         return self._reserve(facts, self.estimator.estimate(facts), now, exclude)
 
-    def scores(self, facts: RequestFacts, now: float) -> str:
+    def scores(self, facts: RequestFacts, now: float, exclude: Collection[str] = ()) -> str:
         """What Predicted sees of each pod that can be picked now, for people: seconds of harm and their parts."""
         estimate = self.estimator.estimate(facts)
         cached = self._matches(facts, _prefix_of(facts))
         told = []
         for pod in self._ready_pods(now):
-            hit = hit_tokens(cached, pod.slot, estimate, facts)
+            if pod.key in exclude:
+                continue
+            hit = hit_tokens(cached, pod, estimate, facts)
             parts = parts_of(pod, estimate, hit, facts.adapter)
             named = " ".join(f"{name}={value:.6f}" for name, value in parts._asdict().items())
             told.append(f"{pod.name} harm={sum(parts):.6f} {named} cached={hit} requests={pod.live_requests}")
         return "; ".join(told)
 
-    async def wait_for_pod(self, facts: RequestFacts, now: Callable[[], float]) -> Reservation:
-        """Hold a request until a pod takes it, by priority, then age.
+    async def wait_for_pod(
+        self, facts: RequestFacts, now: Callable[[], float], *, explain: bool = False
+    ) -> Reservation:
+        """Hold a request until a pod takes it, by priority, then age; `explain`: and keep the scores of that pick.
 
         Raises QueueFull, QueueTimeout or NoPods, each with retry_after_seconds. When the waiter is cancelled its
         place is given back.
         """
         started = now()
         held = self._hold(facts, started)
+        held.explain = explain
         self._demand_changed()
         self._release(started)
         try:
@@ -272,9 +277,11 @@ class PoolState:
         return self.speed.prefill.at(estimate.prompt_tokens) + estimate.output_tokens * self.speed.step.at(beside)
 
     def _place(self, held: HeldRequest, now: float) -> Reservation | None:
+        scores = self.scores(held.facts, now) if held.explain else ""  # as the pick sees the pods
         reservation = self._reserve(held.facts, held.estimate, now)
         if reservation is not None:
             reservation.held = held
+            held.scores = scores
         return reservation
 
     def _count_refusal(self, reason: Refusal) -> None:
@@ -294,12 +301,12 @@ class PoolState:
         picker = self._picker
         cached = self._matches(facts, prefix) if picker.uses_matches else NO_MATCHES
         pick = picker.pick(ready, estimate, facts, cached)
-        if self.record is not None:
-            self.record(decision_of(now, self.name, ready, estimate, facts, cached, pick))
         pod = ready[pick.index]
         # A pod that is full may still be the best choice; when all are, the order is better kept here.
         if pod.load_requests >= pod.limit and not exclude and all(p.load_requests >= p.limit for p in ready):
             return None
+        if self.record is not None:
+            self.record(decision_of(now, self.name, ready, estimate, facts, cached, pick))
         if pick.cached_tokens:
             estimate = msgspec.structs.replace(estimate, cached_tokens=pick.cached_tokens)
         lengths = self.estimator.lengths(facts.api)

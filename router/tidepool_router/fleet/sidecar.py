@@ -246,7 +246,7 @@ class SidecarState:
         if figures is not before:
             self.waiting.looked()
             if figures.kv_capacity_tokens:
-                self.cache.resize(figures.kv_capacity_tokens)
+                self.cache.resize(figures.kv_capacity_tokens, figures.kv_block_tokens)
         self.feed.touch()
 
     async def _watch_engine(self) -> None:

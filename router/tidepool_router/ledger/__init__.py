@@ -2,7 +2,7 @@
 
 from tidepool_router.ledger.book import Entry, Ledger, LedgerListener, Outcome
 from tidepool_router.ledger.chain import chain
-from tidepool_router.ledger.estimate import Estimate, TokenEstimator
+from tidepool_router.ledger.estimate import Estimate, TokenEstimator, whole_blocks
 from tidepool_router.ledger.lengths import OutputLengths
 from tidepool_router.ledger.prefix import PrefixIndex
 from tidepool_router.ledger.rates import RateMeter
@@ -23,4 +23,5 @@ __all__ = [
     "RateMeter",
     "TokenEstimator",
     "chain",
+    "whole_blocks",
 ]

@@ -31,6 +31,16 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     most_output_tokens: int = 0
 
 
+def whole_blocks(matched_tokens: float, prompt_tokens: int, block_tokens: int) -> int:
+    """Cached tokens of a prompt as its engine counts them, where so many at its beginning are in the cache.
+
+    vLLM finds whole blocks only, and computes at least one token of each prompt: there is nothing to sample from
+    otherwise (KVCacheManager.get_computed_blocks looks up to `num_tokens - 1`).
+    """
+    tokens = min(int(matched_tokens), prompt_tokens - 1)
+    return tokens - tokens % block_tokens
+
+
 class TokenEstimator:
     """Learns a pool's bytes per prompt token and its output lengths per API from the usage that engines report."""
 

@@ -36,6 +36,7 @@ class PodSeen(msgspec.Struct):
     adapter_slots: int
     speed: SpeedSeen
     cached_bytes: int = 0
+    kv_block_tokens: int = 1
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -114,4 +115,5 @@ def seen(pod: Candidate, cached_bytes: int) -> PodSeen:
         pod.adapter_slots,
         SpeedSeen(speed.prompt_token_seconds, speed.step_seconds, speed.step_seconds_a_request),
         cached_bytes,
+        pod.kv_block_tokens,
     )

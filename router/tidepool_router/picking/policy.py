@@ -35,8 +35,9 @@ class Candidate(Protocol):
     `load_tokens`: tokens of work and memory (queued prompt, held KV, expected output). `load_requests`: running
     and waiting; `live_requests` the same by the own ledger alone where nobody else sends there, so that late
     reports do not count. `queued_tokens`: uncached prompt tokens that wait. `kv_tokens`: KV tokens in use or asked
-    for; `expected_tokens`: by which they will grow; `kv_capacity_tokens`: 0 when not known. `adapters`: LoRA
-    adapters loaded, `adapter_slots` how many fit, 0 when not known.
+    for; `expected_tokens`: by which they will grow; `kv_capacity_tokens`: 0 when not known. `kv_block_tokens`: of
+    one block, which is cached as a whole or not at all; 1 when not known. `adapters`: LoRA adapters loaded,
+    `adapter_slots` how many fit, 0 when not known.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Candidate(Protocol):
     kv_tokens: int
     expected_tokens: int
     kv_capacity_tokens: int
+    kv_block_tokens: int
     adapters: frozenset[str]
     adapter_slots: int
 

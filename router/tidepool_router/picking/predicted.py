@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidepool_router.facts import RequestFacts
-from tidepool_router.ledger import Estimate
+from tidepool_router.ledger import Estimate, whole_blocks
 from tidepool_router.picking.policy import NO_MATCHES, Candidate, Matches, Pick
 
 REASON: Final = "predicted"
@@ -52,8 +52,10 @@ class Predicted:
         index = 0
         harms: list[float] = []
         for pod in candidates:
-            hit = int(cached[pod.slot] * tokens_per_byte) if pod.slot in cached else 0
-            harm = harm_of(pod, prompt - hit, output, adapter)
+            uncached = prompt
+            if pod.slot in cached:
+                uncached -= whole_blocks(cached[pod.slot] * tokens_per_byte, prompt, pod.kv_block_tokens)
+            harm = harm_of(pod, uncached, output, adapter)
             if harm < best:
                 best, second = harm, best
                 index = len(harms)
@@ -65,10 +67,10 @@ class Predicted:
             ties = [at for at, harm in enumerate(harms) if harm < limit]
             self._turn += 1
             index = ties[self._turn % len(ties)]
-        found = cached.get(candidates[index].slot)
-        if found is None:
-            return Pick(index, REASON)
-        return Pick(index, REASON_CACHED, int(found * tokens_per_byte))
+        chosen = candidates[index]
+        found = cached.get(chosen.slot)
+        hit = 0 if found is None else whole_blocks(found * tokens_per_byte, prompt, chosen.kv_block_tokens)
+        return Pick(index, REASON_CACHED, hit) if hit else Pick(index, REASON)
 
 
 def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> float:
@@ -117,9 +119,12 @@ def parts_of(pod: Candidate, request: Estimate, hit: int, adapter: str | None) -
     )
 
 
-def hit_tokens(cached: Matches, slot: int, request: Estimate, facts: RequestFacts) -> int:
-    """Prompt tokens that a pod has cached, by its share of the prompt's bytes."""
-    return int(cached.get(slot, 0) * (request.prompt_tokens / (facts.prompt_bytes or 1)))
+def hit_tokens(cached: Matches, pod: Candidate, request: Estimate, facts: RequestFacts) -> int:
+    """Prompt tokens that a pod has cached, by its share of the prompt's bytes, as its engine will count them."""
+    prompt = request.prompt_tokens
+    return whole_blocks(
+        cached.get(pod.slot, 0) * (prompt / (facts.prompt_bytes or 1)), prompt, pod.kv_block_tokens
+    )
 
 
 def _short_tokens(pod: Candidate, uncached: int, output: int) -> float:

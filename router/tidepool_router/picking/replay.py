@@ -54,5 +54,5 @@ def replay(decisions: Iterable[Decision], policy: Policy) -> Replay:
 def harm_at(decision: Decision, index: int) -> float:
     """Seconds of harm that the request would do on a pod."""
     pod = decision.pods[index]
-    hit = hit_tokens(decision.cached, pod.slot, decision.request, decision.facts)
+    hit = hit_tokens(decision.cached, pod, decision.request, decision.facts)
     return math.fsum(parts_of(pod, decision.request, hit, decision.adapter))

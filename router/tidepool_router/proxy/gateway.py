@@ -205,30 +205,35 @@ class GatewayExchange(Exchange):
         self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
         self._held_since: float | None = None
-        self._scores = b""
+        self._scores = ""  # of the last pick, where the client asked for them
         self.charged: tuple[Grant, int] | None = None  # whom the request was charged to, and the tokens
 
     def _start(self) -> None:
-        pool = self._pool
-        if pool.explains and DEBUG in self._request.special:
-            scores = pool.scores(self._facts, self._started_at)
-            self._scores = b"x-tidepool-scores: %b\r\n" % scores.encode("latin-1", "replace")
-        reservation = pool.pick(self._facts, self._started_at)
+        reservation = self._pick(self._started_at, ())
         if reservation is None:
             self._spawn(self._wait())
         else:
             self._go(reservation)
 
+    def _pick(self, now: float, exclude: tuple[str, ...]) -> Reservation | None:
+        pool = self._pool
+        if pool.explains and DEBUG in self._request.special:
+            self._scores = pool.scores(self._facts, now, exclude)
+        return pool.pick(self._facts, now, exclude)
+
     async def _wait(self) -> None:
         self._held_since = monotonic()
+        explain = self._pool.explains and DEBUG in self._request.special
         try:
-            reservation = await self._pool.wait_for_pod(self._facts, monotonic)
+            reservation = await self._pool.wait_for_pod(self._facts, monotonic, explain=explain)
         except Refused as refused:
             self._task = None
             self._refuse(refused.refusal, Outcome.REFUSED)
             return
         self._task = None
         self._held_until(monotonic())
+        if explain and reservation.held is not None:
+            self._scores = reservation.held.scores
         self._go(reservation)
 
     def _held_until(self, now: float) -> None:
@@ -258,7 +263,7 @@ class GatewayExchange(Exchange):
             if POD not in special:
                 pod = b"x-tidepool-pod: %b\r\n" % reservation.pod.encode("latin-1", "replace")
         if self._scores:
-            pod += self._scores
+            pod += b"x-tidepool-scores: %b\r\n" % self._scores.encode("latin-1", "replace")
         if not self._queued_seconds:
             return pod + _NOT_QUEUED
         return pod + b"x-tidepool-queue-ms: %d\r\n" % round(self._queued_seconds * 1000)
@@ -271,7 +276,7 @@ class GatewayExchange(Exchange):
         if len(self._failed_keys) > self._pool.routing.retries:
             return False
         now = monotonic()
-        other = self._pool.pick(self._facts, now, self._failed_keys)
+        other = self._pick(now, self._failed_keys)
         # The last pod may have just died, and is known to have only by this failure: then the request is held.
         if other is None and error.kind not in _DEATHS:
             return False
