@@ -1,0 +1,156 @@
+"""A workflow's spec, read once for all of its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from tidepool_api.language import depends
+from tidepool_api.language.steps import Step as Written
+from tidepool_api.language.templates import inspect, is_template
+from tidepool_api.units import duration_seconds
+from tidepool_api.workflow import AgentWorkflowSpec, OnExceeded
+from tidepool_api.workflow_steps import KINDS, Dependency, RetryStrategy, Step
+
+# `steps.NAME.results` of a step that fans out: what flows on, one by one, to a step that takes items.
+_FLOWS: Final = "results"
+_EXIT_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Tries after the first, and the waits between them in seconds."""
+
+    limit: int = 0
+    first_seconds: float = 0.0
+    factor: float = 1.0
+    cap_seconds: float = 0.0
+
+    def wait_seconds(self, tries: int) -> float:
+        """How long to wait when so many tries have failed, one or more."""
+        return min(self.cap_seconds, self.first_seconds * self.factor ** (tries - 1))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One step. `source`: the step whose items it takes as they come; None: it waits for all that it needs."""
+
+    step: Step
+    expression: depends.Expression | None
+    retry: Retry
+    source: str | None
+
+    @cached_property
+    def name(self) -> str:
+        """Its name."""
+        return self.step.name
+
+    @cached_property
+    def kind(self) -> str:
+        """Which of llm, http, mcp, workflow and choose."""
+        return next(kind for kind in KINDS if getattr(self.step, kind) is not None)
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """Steps that must have ended before, in the order in which `depends` names them."""
+        if self.expression is None:
+            return ()
+        return tuple(dict.fromkeys(end.step for end in depends.ends(self.expression)))
+
+    @cached_property
+    def fans_out(self) -> bool:
+        """Whether it runs once an item."""
+        return self.step.with_items is not None or self.step.with_param is not None
+
+    @cached_property
+    def soft(self) -> bool:
+        """Whether the run goes on when it fails."""
+        return self.step.dependency is Dependency.SOFT
+
+    @cached_property
+    def timeout_seconds(self) -> float | None:
+        """Longest time of one try; None: what is left of the deadline."""
+        return None if self.step.timeout is None else duration_seconds(self.step.timeout)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A workflow: `steps` in the order of the resource, without `exit`, which runs last."""
+
+    name: str
+    spec: AgentWorkflowSpec
+    steps: Mapping[str, StepPlan]
+    exit: StepPlan | None
+
+    @cached_property
+    def deadline_seconds(self) -> float:
+        """Longest time of a run, its exit step not counted."""
+        return duration_seconds(self.spec.deadline)
+
+    @cached_property
+    def exit_seconds(self) -> float:
+        """Longest time of the exit step."""
+        exit_seconds = None if self.exit is None else self.exit.timeout_seconds
+        return _EXIT_SECONDS if exit_seconds is None else exit_seconds
+
+    @cached_property
+    def budget_tokens(self) -> int | None:
+        """Tokens that a run may use; None: no bound."""
+        return None if self.spec.budget is None else self.spec.budget.tokens
+
+    @cached_property
+    def degrades(self) -> bool:
+        """Whether a run whose budget is spent goes on, cheaper, instead of failing."""
+        return self.spec.budget is None or self.spec.budget.on_exceeded is OnExceeded.DEGRADE
+
+    @cached_property
+    def followers(self) -> Mapping[str, tuple[str, ...]]:
+        """For each step, those that wait for it."""
+        found: dict[str, list[str]] = {name: [] for name in self.steps}
+        for step in self.steps.values():
+            for need in step.needs:
+                found[need].append(step.name)
+        return {name: tuple(names) for name, names in found.items()}
+
+    @cached_property
+    def last(self) -> str:
+        """The step whose text is the answer where the workflow says nothing else."""
+        return list(self.steps)[-1]
+
+
+def plan_of(name: str, spec: AgentWorkflowSpec) -> Plan:
+    """The plan of a spec that the review has found sound."""
+    planned = {step.name: _planned(step, spec.steps) for step in spec.steps}
+    exit_step = planned.pop(spec.on_exit) if spec.on_exit else None
+    return Plan(name, spec, planned, exit_step)
+
+
+def _planned(step: Step, steps: Sequence[Step]) -> StepPlan:
+    expression = None if step.depends is None else depends.parse(step.depends)
+    return StepPlan(step, expression, _retry(step.retry_strategy), _source(step, expression, steps))
+
+
+def _retry(strategy: RetryStrategy | None) -> Retry:
+    if strategy is None:
+        return Retry()
+    backoff = strategy.backoff
+    return Retry(strategy.limit, duration_seconds(backoff.duration), backoff.factor, duration_seconds(backoff.cap))
+
+
+def _source(step: Step, expression: depends.Expression | None, steps: Sequence[Step]) -> str | None:
+    """The step whose items `step` takes one by one: it needs nothing but their results, and reads them only so."""
+    if step.with_param is None or not isinstance(expression, depends.Ended) or expression.result is not None:
+        return None
+    name = expression.step
+    source = next((one for one in steps if one.name == name), None)
+    if source is None or (source.with_items is None and source.with_param is None):
+        return None
+    if "".join(step.with_param.split()) != f"{{{{steps.{name}.{_FLOWS}}}}}":
+        return None
+    # Whoever reads all results elsewhere needs them all.
+    raw: Mapping[str, Any] = step.model_dump(mode="json", by_alias=True, exclude={"with_param"})
+    for _, text in Written("", raw).templates():
+        found = inspect(text) if is_template(text) else None
+        if found is not None and (name in found.steps or found.whole_steps):
+            return None
+    return name

@@ -1,0 +1,114 @@
+"""States of steps and runs, what is asked of the rim, and what comes back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from tidepool_api.language.depends import Result
+
+
+class Phase(StrEnum):
+    """Where a step, or one item of it, stands. The words of what has ended are those of `depends`."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    WAITING = "Waiting"  # for its next try
+    SUCCEEDED = Result.SUCCEEDED.value
+    FAILED = Result.FAILED.value
+    ERRORED = Result.ERRORED.value  # a template or an answer that cannot be used
+    SKIPPED = Result.SKIPPED.value  # `when` came out false
+    OMITTED = Result.OMITTED.value  # `depends` came out false, or the run was over before
+
+
+ENDED: Final = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.ERRORED, Phase.SKIPPED, Phase.OMITTED))
+BROKEN: Final = frozenset((Phase.FAILED, Phase.ERRORED))
+
+
+class Verdict(StrEnum):
+    """How a run stands."""
+
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One unit of work, done at most once to its end: a step, or one item of a step that fans out."""
+
+    step: str
+    item: int | None = None
+
+    def __str__(self) -> str:
+        return self.step if self.item is None else f"{self.step}[{self.item}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a step made: `text`, and `data` where the text is JSON; `tokens` that all its tries used together."""
+
+    text: str = ""
+    data: Any = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one unit of work ended, for good: what the journal keeps."""
+
+    phase: Phase
+    reason: str = ""
+    output: Output = field(default_factory=Output)
+
+
+# What a run asks for.
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Make the items of this step (`withParam`): answer with `expanded` or `unexpandable`."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Do this, as try number `attempt` from 1, until `until` at the latest. `cheap`: the budget is spent.
+
+    Answer with `ended` when it is over for good (the journal has it by then), or with `failed`.
+    """
+
+    key: Key
+    attempt: int
+    until: float
+    value: Any = None  # the item
+    cheap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOut:
+    """This try has had its time: stop it, and answer with `failed`."""
+
+    key: Key
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop this at once; nobody waits for its answer."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """Make the answer of the run: answer with `composed` or `uncomposable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over, its exit step too."""
+
+
+Effect = Expand | Call | TimeOut | Stop | Compose | Finish
