@@ -17,7 +17,7 @@ from tidepool_operator.errors import ApiError, Forbidden, Invalid, NotFound
 from tidepool_operator.events import Recorder
 from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, Severity
 from tidepool_operator.pool.plan import is_own, plan
-from tidepool_operator.pool.read import read, strangers
+from tidepool_operator.pool.read import doubts, read, strangers
 from tidepool_operator.pool.render import sidecar_settings
 from tidepool_operator.scaling.model import Decision
 
@@ -88,6 +88,9 @@ class Reconciler:
         await self._tell(key, raw, made)
         if observed.problems or observed.pool.metadata.deletion_timestamp:
             return made.requeue_after_seconds
+        for doubt in doubts(observed.pool):
+            message = f"{doubt} (by the flags of vLLM 0.32; spec.engine.image may have others.)"
+            await self._recorder.post(raw, Note(Severity.WARNING, "EngineFlagUnknown", message))
         missed = await self._sidecars.push(sidecar_settings(observed.pool), observed.pods)
         again = [made.requeue_after_seconds] if made.requeue_after_seconds is not None else []
         return min([*again, *([_PUSH_AGAIN_SECONDS] if missed else [])], default=None)

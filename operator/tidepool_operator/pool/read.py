@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from tidepool_api.engine import Model
 from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.problems import problems, unknown_fields
+from tidepool_operator.pool import engine_flags
 
 
 def read(raw: Mapping[str, Any]) -> tuple[ModelPool, tuple[str, ...]]:
@@ -21,9 +22,11 @@ def read(raw: Mapping[str, Any]) -> tuple[ModelPool, tuple[str, ...]]:
     found = tuple(str(problem) for problem in problems(spec, name))
     known = {"metadata": raw["metadata"], "status": raw.get("status") or {}}
     try:
-        return ModelPool.model_validate({**known, "spec": spec}), found
+        pool = ModelPool.model_validate({**known, "spec": spec})
     except ValidationError as error:
         reasons = found or tuple(str(error).splitlines()[:1])
+    else:
+        return pool, found or (tuple(engine_flags.faults(pool)) if engine_flags.certain(pool) else ())
     replicas = spec.get("replicas", 1) if isinstance(spec, Mapping) else 1
     empty = ModelPoolSpec(
         model=Model(uri="hf://unreadable/spec"), replicas=replicas if isinstance(replicas, int) else 1
@@ -34,3 +37,8 @@ def read(raw: Mapping[str, Any]) -> tuple[ModelPool, tuple[str, ...]]:
 def strangers(raw: Mapping[str, Any]) -> list[str]:
     """Paths of fields of the spec that this release does not know."""
     return unknown_fields(ModelPoolSpec, raw.get("spec") or {})
+
+
+def doubts(pool: ModelPool) -> list[str]:
+    """What the engine may refuse, where its image is not one whose flags are known for certain."""
+    return [] if engine_flags.certain(pool) else engine_flags.faults(pool)
