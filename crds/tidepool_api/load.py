@@ -36,9 +36,10 @@ class LoadReport:
     KV tokens held (prompt plus output so far); `expected_tokens` are output tokens still expected. `kv_usage` is
     the engine's own gauge, 0 to 1, None when unknown; `kv_block_tokens` is the size of its blocks, and
     `kv_tokens` what its live requests take of it, a beginning that several share counted once. `adapters` are the
-    LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once. `seq` grows by one a
-    report and restarts with the process; `boot` tells processes apart. `stored` is what its prefix cache took in
-    lately, the newest of `stored_total` entries (see ledger.stored).
+    LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once, `served_adapters` the
+    names that it answers to. `seq` grows by one a report and restarts with the process; `boot` tells processes
+    apart. `stored` is what its prefix cache took in lately, the newest of `stored_total` entries (see
+    ledger.stored).
 
     `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet. `limit`:
     with so many requests, running and waiting, the pod is full and one more would only wait there; None while that
@@ -71,6 +72,7 @@ class LoadReport:
     stored_total: int = 0
     held: int = 0
     limit: int | None = None
+    served_adapters: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

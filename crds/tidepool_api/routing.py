@@ -101,11 +101,13 @@ class FleetPool(Document):
     """One pool as a gateway sees it.
 
     `endpoints` are base URLs of sidecars or of bare engines; `dns+http://host:port` stands for every A record of
-    the host, asked again and again. `models[0]` is what the engine calls the model.
+    the host, asked again and again. `models[0]` is what the engine calls the model. `adapters` are the names of
+    LoRA adapters that its engines serve beside it; those that sidecars tell of are found without.
     """
 
     name: Name
     models: tuple[Name, ...] = Field(min_length=1, max_length=64)
+    adapters: tuple[Name, ...] = Field(default=(), max_length=256)
     endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
     routing: LenientRouting = Routing()
     traffic: Traffic | None = None

@@ -95,6 +95,7 @@ def fleet_pool(pool: ModelPool) -> FleetPool:
     return FleetPool(
         name=pool.key,
         models=pool.served_names,
+        adapters=tuple(adapter.name for adapter in pool.spec.model.adapters),
         endpoints=(contract.peers_url(pool.metadata.name, pool.metadata.namespace),),
         routing=pool.spec.routing,
         traffic=None if traffic is None else traffic.within(pool.metadata.namespace),

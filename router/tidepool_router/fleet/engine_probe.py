@@ -9,6 +9,7 @@ from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.engine_page import EngineFigures, read_engine_page
 
 _TIMEOUT_SECONDS = 5.0
+_MOST_ADAPTERS = 256  # that are told on; a load report stays a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Probe:
 
     answers: bool
     models: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()  # of these, LoRA adapters: models that have another one as their parent
     problem: str | None = None
     gone: bool = False  # nobody listens on its port
 
@@ -30,16 +32,18 @@ async def probe_engine(engine: Endpoint, model: str | None, timeout_seconds: flo
         listed = await get(engine, "/v1/models", timeout_seconds)
     except UpstreamError as error:
         return Probe(answers=False, problem=f"the engine does not answer: {error}", gone=error.kind == "connect")
-    models = _model_ids(listed)
-    if models is None:
+    cards = _cards(listed)
+    if cards is None:
         return Probe(answers=False, problem=f"the engine answers /v1/models with {listed.status} and no list")
+    models = tuple(name for name, _ in cards)
     if model is not None and model not in models:
         return Probe(
             answers=False,
             models=models,
             problem=f"the engine serves {', '.join(models) or 'nothing'}, not {model}",
         )
-    return Probe(answers=True, models=models)
+    adapters = tuple([name for name, is_child in cards if is_child][:_MOST_ADAPTERS])
+    return Probe(answers=True, models=models, adapters=adapters)
 
 
 async def scrape_engine(engine: Endpoint, timeout_seconds: float = _TIMEOUT_SECONDS) -> EngineFigures | None:
@@ -51,11 +55,12 @@ async def scrape_engine(engine: Endpoint, timeout_seconds: float = _TIMEOUT_SECO
     return read_engine_page(answer.body) if answer.status == 200 else None
 
 
-def _model_ids(answer: Answer) -> tuple[str, ...] | None:
+def _cards(answer: Answer) -> list[tuple[str, bool]] | None:
+    """Names of the list, and whether each is a child of another model."""
     if answer.status != 200:
         return None
     try:
         listed = json.loads(answer.body)
-        return tuple(str(card["id"]) for card in listed["data"])
-    except (ValueError, KeyError, TypeError):
+        return [(str(card["id"]), bool(card.get("parent"))) for card in listed["data"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -31,11 +31,15 @@ log = logging.getLogger("tidepool.fleet")
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """One name that clients may use; `created` in Unix seconds, when this gateway first knew it."""
+    """One name that clients may use; `created` in Unix seconds, when this gateway first knew it.
+
+    `parent` is the model of a LoRA adapter.
+    """
 
     id: str
     pool: str
     created: int
+    parent: str | None = None
 
 
 class GatewayFleet:
@@ -69,6 +73,7 @@ class GatewayFleet:
         self._executor = ThreadPoolExecutor(_RESOLVER_THREADS, "resolve")
         self._members: dict[str, Members] = {}
         self._leaving: list[Members] = []  # of pools that are gone, until their last request has ended
+        self._fleet = Fleet()
         self._models: dict[str, PoolState] = {}
         self._created: dict[str, int] = {}
         self._followers: list[Callable[[], None]] = []
@@ -99,12 +104,17 @@ class GatewayFleet:
         return sum(pool.in_flight + pool.queue.held for pool in self.pools.values())
 
     def route(self, model: str) -> PoolState | None:
-        """The pool that serves a name or an alias."""
+        """The pool that serves a name, an alias or an adapter."""
         return self._models.get(model)
 
     def models(self) -> Sequence[ModelCard]:
         """All names, in the order of the document."""
-        return [ModelCard(model, pool.name, self._created[model]) for model, pool in self._models.items()]
+        return [
+            ModelCard(
+                model, pool.name, self._created[model], pool.engine_model if model in pool.adapters else None
+            )
+            for model, pool in self._models.items()
+        ]
 
     def apply(self, fleet: Fleet) -> bool:
         """Make this the fleet; False when it is older than the one in force, which then stays.
@@ -119,7 +129,8 @@ class GatewayFleet:
             self._remove(name)
         for config in wanted.values():
             self._update(config)
-        self._name_models(fleet)
+        self._fleet = fleet
+        self._name_models()
         self._compile_traffic(fleet)
         self.gateways = fleet.gateways
         for follower in self._followers:
@@ -165,6 +176,7 @@ class GatewayFleet:
         if pool is None:
             pool = PoolState(config, self.metrics, self._now, self.feed.touch)
             pool.explains = self._explains
+            pool.names_changed = self._name_models
             if self._decisions is not None:
                 pool.record = self._decisions.record
             self.pools[config.name] = pool
@@ -183,12 +195,21 @@ class GatewayFleet:
         self._leaving.append(members)
         self.metrics.forget(name)
 
-    def _name_models(self, fleet: Fleet) -> None:
+    def _name_models(self) -> None:
+        """Names that the document gives go before adapters that only sidecars tell of."""
         models: dict[str, PoolState] = {}
         # A pool with `traffic` goes first: its canary serves the same model, and must not take its name.
-        for config in sorted(fleet.pools, key=lambda config: config.traffic is None):
+        configs = sorted(self._fleet.pools, key=lambda config: config.traffic is None)
+        configs = [config for config in configs if config.name in self.pools]
+        for config in configs:
             for model in config.models:
                 models.setdefault(model, self.pools[config.name])
+        for config in configs:
+            for adapter in config.adapters:
+                models.setdefault(adapter, self.pools[config.name])
+        for config in configs:
+            for adapter in sorted(self.pools[config.name].adapters):
+                models.setdefault(adapter, self.pools[config.name])
         created = int(time.time())
         self._created = {model: self._created.get(model, created) for model in models}
         self._models = models

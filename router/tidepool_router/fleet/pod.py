@@ -7,6 +7,7 @@ from typing import Final
 
 from tidepool_api.load import Health, LoadReport
 from tidepool_router.errors import FailureKind
+from tidepool_router.fleet.adapters import LoadedAdapters
 from tidepool_router.fleet.ejection import Ejection
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.fusion import Dispatch, LoadFusion
@@ -49,6 +50,7 @@ class Pod:
     __slots__ = (
         "_fusion",
         "_identity",
+        "_loaded",
         "_presumed_tokens",
         "_quiet",
         "_recovered",
@@ -101,6 +103,7 @@ class Pod:
         self.kv_block_tokens = 1
         self.adapters: frozenset[str] = frozenset()
         self.adapter_slots = 0
+        self._loaded: LoadedAdapters | None = None  # None: nothing was heard of any
         self.limit = NO_LIMIT  # load_requests at which the pod is full
         self._fusion = LoadFusion()
         # Of requests whose first token is not seen (they do not stream): when it is due, and what is past that.
@@ -144,6 +147,10 @@ class Pod:
             return False
         return self.reachable and not self.leaving and not self.foreign
 
+    def serves(self, adapter: str) -> bool:
+        """Whether it told that its engine answers to that name."""
+        return self.report is not None and adapter in self.report.served_adapters
+
     @property
     def stranded(self) -> bool:
         """Nobody answers at the address any more, or the engine hangs."""
@@ -151,7 +158,8 @@ class Pod:
 
     def heard(self, report: LoadReport, now: float) -> bool:
         """A load report has come; False when it is out of order. A new boot is a new process at the address."""
-        reborn = self.report is not None and self.report.boot != report.boot
+        last = self.report
+        reborn = last is not None and last.boot != report.boot
         if not self._fusion.heard(report, now):
             return False
         if reborn:
@@ -163,9 +171,13 @@ class Pod:
         self.reachable = True
         self.kv_capacity_tokens = report.kv_capacity_tokens or 0
         self.kv_block_tokens = report.kv_block_tokens or 1
-        if reborn or self.adapters != frozenset(report.adapters):
-            self.adapters = frozenset(report.adapters)
-        self.adapter_slots = report.adapter_slots or 0
+        if reborn and self._loaded is not None:
+            self._loaded.forget()
+            self.adapters = self._loaded.names
+        # Told again and again between looks at the engine: only news, for own requests since are newer.
+        told = last is not None and last.adapters == report.adapters and last.adapter_slots == report.adapter_slots
+        if (report.adapters or report.adapter_slots) and (reborn or not told):
+            self._take_adapters(report.adapters, report.adapter_slots)
         self.refresh(now)
         return True
 
@@ -185,6 +197,17 @@ class Pod:
             self._quiet.append((due, entry, dispatch))
         self.refresh(now)
         return entry, dispatch
+
+    def uses(self, adapter: str) -> None:
+        """A request for a LoRA adapter was sent: the next one finds it loaded, or finds its slot taken."""
+        self._take_adapters((adapter,), None)
+
+    def _take_adapters(self, names: tuple[str, ...], slots: int | None) -> None:
+        loaded = self._loaded
+        if loaded is None:
+            loaded = self._loaded = LoadedAdapters()
+        loaded.told(names, slots)
+        self.adapters, self.adapter_slots = loaded.names, loaded.slots
 
     def release(self, entry: Entry, dispatch: Dispatch, outcome: Outcome, now: float) -> bool:
         """Close the entry; False when it was closed before."""

@@ -55,6 +55,8 @@ class PoolState:
         self.holding = Holding(config.name, _limits(config.routing), self._place, self._count_refusal)
         self.queue = self.holding.queue
         self.metrics = metrics.pool(config.name)
+        self.adapters = frozenset(config.adapters)  # further names of requests that are its own: LoRA adapters
+        self.names_changed: Callable[[], None] = lambda: None  # sidecars tell of other adapters than before
         self.traffic: Table[PoolState] | None = None  # None: all requests for its names are its own
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
@@ -86,6 +88,7 @@ class PoolState:
         if config.routing.policy is not self.config.routing.policy:
             self._picker = make_picker(config.routing.policy)
         self.config = config
+        self._name_adapters()
         self.queue.limits = _limits(config.routing)
 
     def set_pods(self, endpoints: Iterable[Endpoint]) -> tuple[list[Pod], list[Pod]]:
@@ -108,6 +111,7 @@ class PoolState:
         for pod in gone:
             del self.pods[pod.key]
             self.prefixes.leave(pod.slot)
+        self._name_adapters()
         self.pod_changed()
         return added, gone
 
@@ -130,9 +134,7 @@ class PoolState:
         estimate = self.estimator.estimate(facts)
         cached = self._matches(facts, _prefix_of(facts))
         told = []
-        for pod in self._ready_pods(now):
-            if pod.key in exclude:
-                continue
+        for pod in self._candidates(facts, now, exclude):
             hit = hit_tokens(cached, pod, estimate, facts)
             parts = parts_of(pod, estimate, hit, facts.adapter)
             named = " ".join(f"{name}={value:.6f}" for name, value in parts._asdict().items())
@@ -196,6 +198,8 @@ class PoolState:
         before, last = pod.state(now), pod.report
         if not pod.heard(report, now):
             return
+        if report.served_adapters != (() if last is None else last.served_adapters):
+            self._name_adapters()
         known = last.stored_total if last is not None and last.boot == report.boot else 0
         if last is not None and last.boot != report.boot:
             self.prefixes.forget(pod.slot)
@@ -207,6 +211,13 @@ class PoolState:
             self._changed(now)
         elif self.queue.held and pod.load_requests < pod.limit:
             self._release(now)
+
+    def _name_adapters(self) -> None:
+        told = [pod.report.served_adapters for pod in self.pods.values() if pod.report and not pod.foreign]
+        names = frozenset(self.config.adapters).union(*told) - frozenset(self.config.models)
+        if names != self.adapters:
+            self.adapters = names
+            self.names_changed()
 
     def pod_failed(self, pod: Pod, kind: FailureKind) -> None:
         """A request failed on a pod.
@@ -293,8 +304,8 @@ class PoolState:
         self, facts: RequestFacts, estimate: Estimate, now: float, exclude: Collection[str] = ()
     ) -> Reservation | None:
         ready = self._ready_pods(now)
-        if exclude:
-            ready = tuple(pod for pod in ready if pod.key not in exclude)
+        if exclude or facts.adapter is not None:
+            ready = self._candidates(facts, now, exclude)
         if not ready:
             return None
         prefix = _prefix_of(facts)
@@ -315,11 +326,20 @@ class PoolState:
             self.prefixes.sent(pod.slot, prefix)
             if facts.session is not None:
                 self._sessions.sent(facts, pod.slot, int(estimate.output_tokens * self.estimator.bytes_per_token))
+        if facts.adapter is not None:
+            pod.uses(facts.adapter)
         self.in_flight += 1
         if pod.ejection.on_trial:
             self._stale = True
         self.metrics.picks[pick.reason].value += 1.0
         return Reservation(self, pod, entry, dispatch, pick.reason)
+
+    def _candidates(self, facts: RequestFacts, now: float, exclude: Collection[str]) -> tuple[Pod, ...]:
+        """Those that may take a request: of an adapter the pods that tell of it, where any does."""
+        ready = tuple([pod for pod in self._ready_pods(now) if pod.key not in exclude])
+        adapter = facts.adapter
+        serving = () if adapter is None else tuple([pod for pod in ready if pod.serves(adapter)])
+        return serving or ready
 
     def _matches(self, facts: RequestFacts, prefix: tuple[int, ...]) -> Matches:
         """What each pod has cached of the prompt."""

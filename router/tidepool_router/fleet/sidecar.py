@@ -195,6 +195,7 @@ class SidecarState:
             settings=self._digest,
             adapters=figures.adapters,
             adapter_slots=figures.adapter_slots,
+            served_adapters=self.watch.probe.adapters,
             stored=self.cache.log.text,
             stored_total=self.cache.log.total,
         )

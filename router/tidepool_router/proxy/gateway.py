@@ -108,8 +108,11 @@ class Gateway:
         services.retries.earn()
         facts, pool = self._route(request, route, grant)
         table = pool.traffic
-        if facts.model != pool.engine_model and table is None:
-            request.body = renamed(request, pool.engine_model)
+        if facts.model != pool.engine_model:
+            if facts.model in pool.adapters:
+                facts = msgspec.structs.replace(facts, adapter=facts.model)
+            elif table is None:
+                request.body = renamed(request, pool.engine_model)
         # Last of what may refuse: from here on the exchange settles what was charged.
         charged = None
         if grant is not None:
@@ -168,6 +171,7 @@ class Gateway:
                 "owned_by": "tidepool",
                 "pool": card.pool,
             }
+            | ({} if card.parent is None else {"parent": card.parent})
             for card in self.fleet.models()
             if grant is None or grant.allows(card.id)
         ]

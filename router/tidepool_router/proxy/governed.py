@@ -92,6 +92,8 @@ class GovernedExchange(GatewayExchange):
             return
         pool = plan.pool or self._owner
         reason = plan.reason
+        if not self._fits(pool):  # another model would answer in the adapter's name
+            pool, reason = self._owner, "own"
         self._left = plan.fallback
         if plan.fallback and pool.is_down(monotonic()):
             up = self._next_up(monotonic())
@@ -118,11 +120,15 @@ class GovernedExchange(GatewayExchange):
             self._refuse(refused.refusal, Outcome.REFUSED)
 
     def _enter(self, pool: PoolState, reason: str) -> None:
-        if self._model != pool.engine_model:
+        if self._model != pool.engine_model and self._facts.adapter is None:
             self._request.body = renamed(self._request, pool.engine_model)
             self._model = pool.engine_model
         self._pool = pool
         self._governance.metrics.routed.labels(self._owner.name, pool.name, reason).inc()
+
+    def _fits(self, pool: PoolState) -> bool:
+        adapter = self._facts.adapter
+        return adapter is None or adapter in pool.adapters
 
     # Falling back.
 
@@ -130,7 +136,7 @@ class GovernedExchange(GatewayExchange):
         """The next pool to fall back to that is not down; those before it are given up."""
         while self._left:
             pool, self._left = self._left[0], self._left[1:]
-            if not pool.is_down(now):
+            if self._fits(pool) and not pool.is_down(now):
                 return pool
         return None
 

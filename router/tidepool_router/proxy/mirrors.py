@@ -52,7 +52,11 @@ class Mirrors:
         if self.copies >= _MOST_COPIES or self.bytes + len(copied.body) > _MOST_BYTES:
             self.count(owner, "full")
             return
-        body = _renamed(copied, pool.engine_model)
+        adapter = copied.facts.adapter
+        if adapter is None:
+            body = _renamed(copied, pool.engine_model)
+        else:
+            body = copied.body if adapter in pool.adapters else None
         if body is None:
             self.count(owner, "unfit")
             return

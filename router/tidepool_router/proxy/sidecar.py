@@ -87,6 +87,8 @@ class Sidecar:
         facts = prioritised(facts_of(request, route), request, settings.routing.priorities)
         if facts.model in settings.aliases and settings.model is not None:
             request.body = renamed(request, settings.model)
+        elif facts.model in state.watch.probe.adapters:
+            facts = msgspec.structs.replace(facts, adapter=facts.model)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
         plain = b"content-encoding" not in request.special  # nothing is spliced into compressed bytes
         asks = asks and plain
