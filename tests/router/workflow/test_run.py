@@ -69,6 +69,20 @@ def test_items_flow_on_one_by_one_to_a_step_that_takes_them() -> None:
     assert called(run.ended(Key("search", 0), DONE, 2.0)) == ["read[0]", "all[0]"]
 
 
+def test_what_an_item_that_failed_would_have_led_to_is_skipped_all_along() -> None:
+    run, _ = begun(
+        {"name": "a", "withItems": [1, 2], "dependency": "Soft"},
+        {"name": "b", "depends": "a", "withParam": "{{ steps.a.results }}"},
+        {"name": "c", "depends": "b", "withParam": "{{ steps.b.results }}"},
+    )
+    run.ended(Key("a", 0), BROKEN, 1.0)
+    for name in ("a", "b", "c"):
+        effects = run.ended(Key(name, 1), DONE, 1.0)
+
+    assert effects == [Compose()]
+    assert [unit.reason for unit in run.works["c"].units] == ["b[0] is Skipped", ""]
+
+
 def test_a_step_that_reads_all_results_elsewhere_waits_for_them_all() -> None:
     run, _ = begun(
         {"name": "search", "withItems": ["x", "y"]},

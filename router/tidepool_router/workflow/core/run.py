@@ -220,7 +220,7 @@ class Run:
         if source is not None:
             for index, unit in enumerate(source.units):
                 if unit.phase in ENDED:
-                    self._flow(work, index, unit)
+                    self._flow(work, index, unit, now)
         self._call_waiting(work, now)
         self._close_if_done(work, now)
         # Whoever takes the items of this step may begin with the first of them.
@@ -264,7 +264,7 @@ class Run:
         unit.until = self._out_of_time_at if timeout is None else min(self._out_of_time_at, now + timeout)
         self._effects.append(Call(key, unit.attempt, unit.until, unit.value, self.degraded))
 
-    def _flow(self, work: StepWork, index: int, source: Unit) -> None:
+    def _flow(self, work: StepWork, index: int, source: Unit, now: float) -> None:
         """One item of the step's source has ended: it is this step's item now."""
         unit = work.units[index]
         if source.phase is Phase.SUCCEEDED:
@@ -272,6 +272,16 @@ class Run:
         elif unit.phase is Phase.PENDING:
             unit.phase = Phase.SKIPPED
             unit.reason = f"{work.plan.source}[{index}] is {source.phase}"
+            self._pass_on(work, index, unit, now)
+
+    def _pass_on(self, work: StepWork, index: int, unit: Unit, now: float) -> None:
+        """An item has ended: whoever takes the items of this step may go on with it."""
+        for name in self.plan.followers.get(work.plan.name, ()):
+            follower = self.works[name]
+            if follower.plan.source == work.plan.name and follower.opened:
+                self._flow(follower, index, unit, now)
+                self._call_waiting(follower, now)
+                self._close_if_done(follower, now)
 
     def _end_unit(self, key: Key, unit: Unit, ending: Ending, now: float) -> None:
         work = self._work(key.step)
@@ -281,12 +291,7 @@ class Run:
             phase = Phase.FAILED if work.plan.fans_out else ending.phase
             self._end_step(work, phase, _with_key(key, ending.reason), now)
             return
-        for name in self.plan.followers.get(key.step, ()):
-            follower = self.works[name]
-            if follower.plan.source == key.step and key.item is not None and follower.opened:
-                self._flow(follower, key.item, unit)
-                self._call_waiting(follower, now)
-                self._close_if_done(follower, now)
+        self._pass_on(work, key.item or 0, unit, now)
         self._call_waiting(work, now)
         self._close_if_done(work, now)
 

@@ -1,0 +1,15 @@
+"""Values in texts. It imports next to nothing: the process that renders starts the sooner."""
+
+import json
+from typing import Any
+
+
+def as_text(value: Any) -> str:  # noqa: ANN401 - whatever a template made
+    """A value in a text: structures as JSON, nothing as nothing."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, dict | list | tuple | bool):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

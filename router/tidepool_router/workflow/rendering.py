@@ -1,0 +1,215 @@
+"""Templates, rendered where they can do no harm.
+
+Nearly all of them only read: `{{ steps.plan.text }}`, `{{ item | urlencode }}`. Those are looked up here, in
+microseconds. Every other one is rendered in a child process with bounds of time, memory and output, which is
+killed when it does not answer: what a template burns is its own, and others wait no longer than the time bound.
+"""
+
+import asyncio
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, nodes
+
+from tidepool_api.language.templates import BrokenTemplateError, References, inspect, is_template
+from tidepool_router.errors import RouterError
+from tidepool_router.workflow.core.texts import as_text
+
+MAX_BYTES: Final = 1 << 20
+SECONDS: Final = 0.5
+_START_SECONDS: Final = 15.0
+_MOST_KEPT: Final = 2048
+_LENGTH_BYTES: Final = 4
+
+Values = Mapping[str, Any]
+_Reader = Callable[[Values], Any]
+_FILTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "tojson": lambda value: json.dumps(value, ensure_ascii=False),
+    "urlencode": lambda value: quote(as_text(value), safe="/"),
+    "trim": lambda value: as_text(value).strip(),
+}
+
+
+class RenderError(RouterError):
+    """A template came to nothing; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """`parts`: texts and readers, or None where the child must render."""
+
+    parts: tuple[str | _Reader, ...] | None
+    references: References | None
+
+
+class Renderer:
+    """Renders for all runs of a process; one child, started when it is first needed."""
+
+    def __init__(self, seconds: float = SECONDS, max_bytes: int = MAX_BYTES) -> None:
+        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[str, _Prepared] = OrderedDict()
+        self._child: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
+
+    async def render(self, template: str, values: Values) -> str:
+        """The text of a template. Raises RenderError."""
+        prepared = self._prepared(template)
+        if prepared.parts is None:
+            return await self._in_child(template, values, prepared.references)
+        text = "".join(part if isinstance(part, str) else as_text(part(values)) for part in prepared.parts)
+        if len(text.encode()) > self._max_bytes:
+            raise RenderError(f"comes out longer than {self._max_bytes} bytes")
+        return text
+
+    async def close(self) -> None:
+        """End the child."""
+        await self._end()
+
+    def _prepared(self, template: str) -> _Prepared:
+        found = self._kept.get(template)
+        if found is None:
+            found = self._kept[template] = _prepare(template)
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(template)
+        return found
+
+    async def _in_child(self, template: str, values: Values, references: References | None) -> str:
+        request = json.dumps({"template": template, "values": _needed(values, references)}).encode()
+        async with self._lock:
+            child = await self._started()
+            assert child.stdin is not None  # noqa: S101 - both are pipes
+            assert child.stdout is not None  # noqa: S101
+            try:
+                async with asyncio.timeout(self._seconds):
+                    child.stdin.write(len(request).to_bytes(_LENGTH_BYTES) + request)
+                    await child.stdin.drain()
+                    size = int.from_bytes(await child.stdout.readexactly(_LENGTH_BYTES))
+                    answer = json.loads(await child.stdout.readexactly(size))
+            except TimeoutError:
+                await self._end()
+                raise RenderError(
+                    f"took longer than {self._seconds:g} s and was stopped; make it simpler"
+                ) from None
+            except (asyncio.IncompleteReadError, ConnectionError):
+                await self._end()
+                raise RenderError("needed more memory than a template may have; make it smaller") from None
+            except asyncio.CancelledError:
+                await self._end()  # it may still work on what nobody waits for
+                raise
+        if "error" in answer:
+            raise RenderError(str(answer["error"]))
+        return str(answer["text"])
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._child is not None and self._child.returncode is None:
+            return self._child
+        words = (sys.executable, "-m", "tidepool_router.workflow.render_child", str(self._max_bytes))
+        child = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={}
+        )
+        self._child = child
+        assert child.stdout is not None  # noqa: S101 - a pipe
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await child.stdout.readexactly(1)
+        except (TimeoutError, asyncio.IncompleteReadError):
+            await self._end()
+            raise RenderError("cannot be rendered now: the process for it does not start") from None
+        return child
+
+    async def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
+
+
+def _needed(values: Values, references: References | None) -> dict[str, Any]:
+    """Only what the template reads crosses to the child."""
+    if references is None:
+        return dict(values)
+    found = {name: value for name, value in values.items() if name in references.roots}
+    if "steps" in found and not references.whole_steps:
+        found["steps"] = {name: found["steps"][name] for name in references.steps if name in found["steps"]}
+    return found
+
+
+_ENVIRONMENT: Final = Environment(autoescape=False)  # noqa: S701 - it parses, and prompts are no HTML
+
+
+def _prepare(template: str) -> _Prepared:
+    if not is_template(template) and "{#" not in template:
+        return _Prepared((template,), None)
+    try:
+        references = inspect(template)
+    except BrokenTemplateError as error:
+        raise RenderError(str(error)) from error
+    return _Prepared(_parts(_ENVIRONMENT.parse(template)), references)
+
+
+def _parts(tree: nodes.Template) -> tuple[str | _Reader, ...] | None:
+    parts: list[str | _Reader] = []
+    for statement in tree.body:
+        if not isinstance(statement, nodes.Output):
+            return None
+        for node in statement.nodes:
+            part = node.data if isinstance(node, nodes.TemplateData) else _reader(node)
+            if part is None:
+                return None
+            parts.append(part)
+    return tuple(parts)
+
+
+def _reader(node: nodes.Node) -> _Reader | None:
+    """A look-up, with at most one of a few filters; None for anything else."""
+    if isinstance(node, nodes.Filter):
+        apply = _FILTERS.get(node.name)
+        inner = _reader(node.node) if node.node is not None else None
+        plain = not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs)
+        if apply is None or inner is None or not plain:
+            return None
+        return lambda values: apply(inner(values))
+    path: list[str | int] = []
+    while isinstance(node, nodes.Getattr | nodes.Getitem):
+        if isinstance(node, nodes.Getattr):
+            path.append(node.attr)
+        elif isinstance(node.arg, nodes.Const) and type(node.arg.value) in (str, int):
+            path.append(node.arg.value)
+        else:
+            return None
+        node = node.node
+    if not isinstance(node, nodes.Name):
+        return None
+    path.append(node.name)
+    return _Path(tuple(reversed(path)))
+
+
+class _Path:
+    """Reads members and items, of JSON alone."""
+
+    def __init__(self, path: tuple[str | int, ...]) -> None:
+        self._path = path
+
+    def __call__(self, values: Values) -> Any:  # noqa: ANN401 - JSON
+        found: Any = values
+        key: Any
+        for depth, key in enumerate(self._path):
+            try:
+                found = None if isinstance(found, str) else found  # a text has no members
+                found = found[key]
+            except (KeyError, IndexError, TypeError):
+                whole, here = (".".join(map(str, path)) for path in (self._path, self._path[: depth + 1]))
+                raise RenderError(f"{whole} is read, and there is no {here}") from None
+        return found

@@ -1,0 +1,81 @@
+"""Templates come out as their writers mean them, and do no harm whatever they say."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tidepool_router.workflow.rendering import Renderer, RenderError
+
+VALUES: dict[str, Any] = {
+    "input": {"q": "a b&c", "items": [1, 2], "n": 3, "flag": True, "none": None},
+    "steps": {"plan": {"text": "found", "json": {"queries": ["x", "y"]}, "status": "Succeeded"}},
+    "item": {"text": "one"},
+}
+
+
+@pytest.fixture
+async def renderer() -> AsyncIterator[Renderer]:
+    found = Renderer(max_bytes=10_000)
+    yield found
+    await found.close()
+
+
+READING = [
+    ("plain", "plain"),
+    ("{{ steps.plan.text }} for {{ input.q }}", "found for a b&c"),
+    ("{{ steps.plan.json.queries }}", '["x", "y"]'),  # a list is JSON, so that withParam can take it
+    ("{{ steps.plan.json['queries'][1] }}", "y"),
+    ("{{ input.items }}", "[1, 2]"),  # what the client sent, not a method of dict
+    ("{{ input.q | urlencode }}", "a%20b%26c"),
+    ("{{ input.flag }}{{ input.none }}{{ input.n }}", "true3"),
+    ("{{ steps.plan.json | tojson }}", '{"queries": ["x", "y"]}'),
+]
+WORKING = [
+    ("{% for q in steps.plan.json.queries %}<{{ q }}>{% endfor %}", "<x><y>"),
+    ("{{ input.n > 2 }}", "true"),
+    ("{{ input.missing | default('-') }}", "-"),
+    ("{# nothing #}{{ item.text | upper }}", "ONE"),
+]
+REACHING = [
+    ("{{ input.missing }}", "there is no input.missing"),
+    ("{{ input.missing.deeper | upper }}", "missing"),
+    ("{{ 'x' * 20000 }}", "longer than 10000 bytes"),
+    ("{{ ''.__class__.__mro__ }}", "unsafe|no element|not allowed"),
+    ("{{ input.items.append(1) }}", "not allowed|unsafe|no attribute"),
+    ("{{ nobody }}", "there is no nobody"),
+]
+
+
+@pytest.mark.parametrize(("template", "text"), READING)
+async def test_what_only_reads_needs_no_child(renderer: Renderer, template: str, text: str) -> None:
+    assert await renderer.render(template, VALUES) == text
+    assert renderer._child is None
+
+
+async def test_the_child_renders_alike_and_more_and_refuses_what_reaches_out(renderer: Renderer) -> None:
+    for template, text in READING:
+        assert await renderer.render("{% if true %}" + template + "{% endif %}", VALUES) == text
+    for template, text in WORKING:
+        assert await renderer.render(template, VALUES) == text, template
+    for template, why in REACHING:
+        with pytest.raises(RenderError, match=why):
+            await renderer.render(template, VALUES)
+
+
+@pytest.mark.traffic
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ 'x' * 2000000000 }}", "memory"),
+        ("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}", "longer than"),
+        ("{{ 9 ** (9 ** (9 ** 9)) }}", "longer than"),
+    ],
+)
+async def test_a_template_that_burns_is_stopped_and_the_next_one_works(
+    renderer: Renderer, template: str, why: str
+) -> None:
+    with pytest.raises(RenderError, match=why):
+        await renderer.render(template, VALUES)
+
+    assert await renderer.render("{{ input.n + 1 }}", VALUES) == "4"
