@@ -58,6 +58,12 @@ KEYS_KEY: Final = "keys.yaml"
 FLEET_CONFIGMAP: Final = "tidepool-fleet"
 FLEET_KEY: Final = "fleet.json"
 SETTINGS_KEY: Final = "settings.json"
+# The pod's own proof: a projected service account token, which the kubelet renews.
+PROOF_FOLDER: Final = "/var/run/secrets/tidepool.dev/proof"
+PROOF_KEY: Final = "token"
+PROOF_FILE: Final = f"{PROOF_FOLDER}/{PROOF_KEY}"
+PROOF_AUDIENCE: Final = "tidepool"
+PROOF_SECONDS: Final = 3600  # its lifetime; the kubelet renews it when four fifths are over
 
 # Request headers.
 HEADER_PRIORITY: Final = "x-tidepool-priority"
@@ -69,6 +75,8 @@ HEADER_REQUEST_ID: Final = "x-request-id"
 # Marks against loops: set by a gateway on what it sends, and by a sidecar on what it hands on to a peer.
 HEADER_GATEWAY: Final = "x-tidepool-gateway"
 HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
+# Who sends it, by a service account's token: between the parts alone, and taken off by whoever gets it.
+HEADER_PROOF: Final = "x-tidepool-proof"
 # Response headers.
 HEADER_POOL: Final = "x-tidepool-pool"  # the pool that served a request of a pool with `traffic`
 HEADER_POD: Final = "x-tidepool-pod"
@@ -101,6 +109,7 @@ METRIC_LATE_CALLS: Final = "tidepool_ledger_late_calls_total"
 METRIC_HANDED_ON: Final = "tidepool_requests_handed_on_total"  # labels: outcome
 METRIC_REFUSED: Final = "tidepool_requests_refused_total"  # labels: reason
 METRIC_HELD: Final = "tidepool_requests_held"
+METRIC_PROOFS: Final = "tidepool_proofs_checked_total"  # labels: outcome (gateway|peer|operator, or why not)
 METRIC_LEDGER_REQUESTS: Final = "tidepool_ledger_requests"  # labels: phase (prefill|decode)
 METRIC_LEDGER_TOKENS: Final = "tidepool_ledger_tokens"  # labels: kind (queued|held|expected)
 METRIC_SPANS: Final = "tidepool_spans_total"  # labels: outcome (exported|failed)

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidepool_api.kube import Document, Rule, validations
 from tidepool_api.traffic import Traffic
+from tidepool_api.trust import TrustedCallers
 from tidepool_api.units import Duration, Quantity
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
@@ -91,6 +92,8 @@ class SidecarSettings(Document):
     ask_usage: bool = True
     # The engine schedules by priority: then requests tell it theirs. One that does not refuses them.
     engine_priority: bool = False
+    # Whose word on priority, tenant and deadline counts; None: everybody's.
+    trust: TrustedCallers | None = None
 
     def digest(self) -> str:
         """Short hash that a load report carries, so that the operator sees which settings are in force."""

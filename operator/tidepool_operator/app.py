@@ -20,6 +20,7 @@ from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Ob
 from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
+from tidepool_operator.cluster.trust import ClusterTrust
 from tidepool_operator.cluster.workqueue import WorkQueue
 from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyRequests
 from tidepool_operator.events import Recorder
@@ -68,7 +69,7 @@ class Operator:
         self._api = Api(client, self.lease.fence)
         self._canary = Canary(self._open, self.store, SELECTORS, settings.watch_namespaces)
         self._gateways = Gateways(self._open, settings.namespace, self._all_due)
-        self._sidecars = Sidecars()
+        self._sidecars = Sidecars(proof_file=settings.proof_file)
         self._view = View(self._api, self.store, self._gateways.addresses, self._pool_due, self._leading)
         history = (
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
@@ -87,11 +88,11 @@ class Operator:
             self._autoscaler.gateways.reports,
         )
         recorder = Recorder(self._api, settings.identity)
-        render = RenderSettings(settings.router_image, settings.namespace)
+        self._trust = ClusterTrust(self._open, settings, self._all_due) if settings.trust else None
         self._reconciler = Reconciler(
             self._api,
             self.store,
-            render,
+            self._render,
             self._autoscaler.board,
             self._sidecars,
             self._gateways.serving,
@@ -120,6 +121,8 @@ class Operator:
                 asyncio.create_task(self._gateways.run()),
                 asyncio.create_task(self._stop.wait()),
             ]
+            if self._trust is not None:
+                tasks.append(asyncio.create_task(self._trust.run()))
             # In every replica: it listens and remembers nothing until this process leads.
             await self._autoscaler.start()
             stack.push_async_callback(self._autoscaler.close)
@@ -144,6 +147,10 @@ class Operator:
             "leader": float(self._leading()),
             "pools": len(self.store.keys(MODEL_POOL)),
         }
+
+    def _render(self) -> RenderSettings:
+        trust = None if self._trust is None else self._trust.callers
+        return RenderSettings(self._settings.router_image, self._settings.namespace, trust)
 
     def _leading(self) -> bool:
         return self.lease.leads

@@ -48,7 +48,7 @@ class Reconciler:
         self,
         api: Api,
         store: Store,
-        render: RenderSettings,
+        render: Callable[[], RenderSettings],
         board: Decisions,
         sidecars: Sidecars,
         gateways: Callable[[], tuple[str, ...]],
@@ -91,7 +91,8 @@ class Reconciler:
         for doubt in doubts(observed.pool):
             message = f"{doubt} (by the flags of vLLM 0.32; spec.engine.image may have others.)"
             await self._recorder.post(raw, Note(Severity.WARNING, "EngineFlagUnknown", message))
-        missed = await self._sidecars.push(sidecar_settings(observed.pool), observed.pods)
+        settings = sidecar_settings(observed.pool, observed.settings)
+        missed = await self._sidecars.push(settings, observed.pods)
         again = [made.requeue_after_seconds] if made.requeue_after_seconds is not None else []
         return min([*again, *([_PUSH_AGAIN_SECONDS] if missed else [])], default=None)
 
@@ -100,7 +101,7 @@ class Reconciler:
         return Observed(
             pool=pool,
             raw_status=raw.get("status") or {},
-            settings=self._render,
+            settings=self._render(),
             problems=problems,
             objects=tuple(
                 {"apiVersion": kind.api_version, "kind": kind.kind, **item}

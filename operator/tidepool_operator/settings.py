@@ -6,7 +6,10 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+from tidepool_api import contract
 
 LEASE_NAME: Final = "tidepool-operator"
 DEFAULT_ROUTER_IMAGE: Final = "ghcr.io/tidepool-dev/tidepool-router:0.1.0"
@@ -31,6 +34,11 @@ class Settings:
     resync_seconds: float = 600.0
     scale_interval_seconds: float = 5.0
     log_level: str = "INFO"
+    # Sidecars believe gateways, peers and this operator by their proofs; else they believe everybody.
+    trust: bool = False
+    service_account: str = ""
+    gateway_service_account: str = ""
+    proof_file: Path = Path(contract.PROOF_FILE)
 
 
 def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -49,6 +57,17 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     parser.add_argument("--health-port", type=int, default=int(environment.get("TIDEPOOL_HEALTH_PORT", "8080")))
     parser.add_argument("--scale-interval", type=float, default=5.0, help="seconds between decisions")
     parser.add_argument("--log-level", default=environment.get("TIDEPOOL_LOG_LEVEL", "INFO"))
+    parser.add_argument(
+        "--trust",
+        action=argparse.BooleanOptionalAction,
+        default=environment.get("TIDEPOOL_TRUST", "false") == "true",
+        help="sidecars believe only who proves itself by a service account's token",
+    )
+    parser.add_argument("--service-account", default=environment.get("POD_SERVICE_ACCOUNT", ""))
+    parser.add_argument(
+        "--gateway-service-account", default=environment.get("TIDEPOOL_GATEWAY_SERVICE_ACCOUNT", "")
+    )
+    parser.add_argument("--proof-file", type=Path, default=Path(contract.PROOF_FILE), help="our own token for it")
     parser.add_argument("--kubeconfig", default=None, help="default: $KUBECONFIG, or the pod's service account")
     given = parser.parse_args(arguments)
     names = [name.strip() for name in given.watch_namespaces.split(",")]
@@ -64,6 +83,10 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         kubeconfig=given.kubeconfig,
         scale_interval_seconds=given.scale_interval,
         log_level=given.log_level.upper(),
+        trust=given.trust,
+        service_account=given.service_account,
+        gateway_service_account=given.gateway_service_account,
+        proof_file=given.proof_file,
     )
 
 

@@ -28,13 +28,14 @@ from tidepool_router.control import (
 )
 from tidepool_router.fleet.document import FleetDocument
 from tidepool_router.fleet.endpoint import Endpoint
-from tidepool_router.fleet.filewatch import FleetFile, KeysFile
+from tidepool_router.fleet.filewatch import FleetFile, KeysFile, SettingsFile
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.keys_metrics import count_keys
 from tidepool_router.fleet.recording import DecisionLog
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.keys import ApiKey, KeyRing
 from tidepool_router.metrics import Registry
+from tidepool_router.proof_file import ProofFile
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.handled import HandlerApplication
@@ -99,6 +100,7 @@ async def serving(options: Options) -> AsyncIterator[Running]:
         stack.push_async_callback(services.close)
         services.pools.start()
         certificate = _own_certificate(options, services)
+        await _prove(options.proof_file, services)
         role = await _role(options, services, stack)
         if sight := watching(options, role.registry):
             sight.start()
@@ -125,6 +127,19 @@ def _own_certificate(options: Options, services: Services) -> ssl.SSLContext | N
     certificate = OwnCertificate(options.tls_cert, options.tls_key)
     services.spawn(certificate.run())
     return certificate.context
+
+
+async def _prove(path: Path | None, services: Services) -> None:
+    """Show our proof from now on, where there is one."""
+    if path is None:
+        return
+
+    def apply(line: bytes) -> None:
+        services.proof = line
+
+    proof = ProofFile(path, apply)
+    await asyncio.to_thread(proof.look)
+    services.spawn(proof.run())
 
 
 def _trust(options: Options, services: Services) -> Trust | None:
@@ -244,9 +259,19 @@ async def _keys(path: Path | None, fleet: GatewayFleet, services: Services) -> K
     return ring
 
 
+async def _follow_trust(path: Path, state: SidecarState, services: Services) -> None:
+    """Whom to believe is read again from the mounted file, as a push counts only from who is believed already."""
+    file = SettingsFile(path, lambda settings: state.believe(settings.trust))
+    if await asyncio.to_thread(path.exists):
+        await file.load()
+    services.spawn(file.run())
+
+
 async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) -> Role:
     engine = Endpoint.at(options.engine_host, options.engine_port)
     state = SidecarState(engine, read_sidecar_settings(options), pod=options.pod, boot=secrets.token_hex(4))
+    if options.settings_file is not None:
+        await _follow_trust(options.settings_file, state, services)
     await state.start()
     stack.push_async_callback(state.close)
     pool = services.pools.at(engine.host, engine.port, forever=True)

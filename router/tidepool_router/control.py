@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from time import time
 from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -15,6 +16,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.metrics_page import append_page
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.metrics import CONTENT_TYPE
+from tidepool_router.proofs import Part
 
 log = logging.getLogger("tidepool.control")
 
@@ -84,6 +86,32 @@ def text(status: int, message: str) -> Response:
     return Response(status, message.encode() + b"\n")
 
 
+class _SidecarControl(Routes):
+    """The table, and the one order that depends on who gives it."""
+
+    def __init__(self, state: SidecarState, table: Mapping[tuple[str, str], Answering]) -> None:
+        self._state = state
+        super().__init__({**table, ("PUT", contract.PATH_SETTINGS): self._settings})
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """See Handler."""
+        if (method, path) == ("PUT", contract.PATH_SETTINGS):
+            return await self._settings(body, headers.get(contract.HEADER_PROOF))
+        return await super().handle(method, path, headers, body)
+
+    async def _settings(self, body: bytes, proof: str | None = None) -> Response:
+        state = self._state
+        callers, token = state.callers, None if proof is None else proof.encode("latin-1")
+        proven = callers is not None and callers.part_of(token, time()) is Part.OPERATOR
+        try:
+            state.apply(SidecarSettings.model_validate_json(body), proven=proven)
+        except ValidationError as error:
+            return text(400, _first(error))
+        return Response(204)
+
+
 def sidecar_control(state: SidecarState) -> Routes:
     """Control port of a sidecar."""
 
@@ -102,21 +130,14 @@ def sidecar_control(state: SidecarState) -> Routes:
         await state.drain()
         return text(200, "drained")
 
-    async def settings(body: bytes) -> Response:
-        try:
-            state.apply(SidecarSettings.model_validate_json(body))
-        except ValidationError as error:
-            return text(400, _first(error))
-        return Response(204)
-
-    return Routes(
+    return _SidecarControl(
+        state,
         {
             ("GET", contract.PATH_HEALTH): health,
             ("GET", contract.PATH_ENGINE_STARTED): started,
             ("GET", contract.PATH_ENGINE_READY): ready,
             ("GET", contract.PATH_DRAIN): drain,
-            ("PUT", contract.PATH_SETTINGS): settings,
-        }
+        },
     )
 
 

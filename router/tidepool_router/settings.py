@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tidepool_api.routing import SidecarSettings
+from tidepool_api.trust import TrustedCallers
 from tidepool_router.errors import SettingsError
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.tracing import settings as tracing
@@ -52,6 +53,7 @@ class Options:
     tls_key: Path | None = None
     pod_ca: Path | None = None
     pod_server_name: str | None = None
+    proof_file: Path | None = None
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
@@ -79,6 +81,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         tls_key=given.tls_key,
         pod_ca=given.pod_ca,
         pod_server_name=given.pod_server_name,
+        proof_file=given.proof_file,
     )
     if (given.tls_cert is None) != (given.tls_key is None):
         raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")
@@ -123,7 +126,9 @@ def read_sidecar_settings(options: Options) -> SidecarSettings:
 
     Raises SettingsError when the file is missing (without --wait-for-file) or wrong.
     """
-    settings = SidecarSettings(pool=options.pod, namespace=options.namespace)
+    # With a proof of its own it runs where others have theirs: until it is told whose counts, nobody's does.
+    trust = None if options.proof_file is None else TrustedCallers()
+    settings = SidecarSettings(pool=options.pod, namespace=options.namespace, trust=trust)
     path = options.settings_file
     if path is not None and (path.exists() or not options.wait_for_file):
         settings = read_document(path, SidecarSettings)
@@ -215,6 +220,12 @@ def _add_common(role: argparse.ArgumentParser) -> None:
     )
     role.add_argument(
         "--pod-server-name", metavar="NAME", help="what their certificates must name; default: the address"
+    )
+    role.add_argument(
+        "--proof-file",
+        type=Path,
+        metavar="FILE",
+        help="service account token that is sent to pods and peers as our proof; reloaded",
     )
     role.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     tracing.add_flags(role)

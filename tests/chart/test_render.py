@@ -8,6 +8,7 @@ import yaml
 
 from chart.programs import CHART, NAMESPACE, ROOT, Object, Program, Render, sets
 from tidepool_api import contract
+from tidepool_operator.settings import read
 from tidepool_router.settings import parse
 from tidepool_router.tracing.settings import Watching
 
@@ -36,6 +37,7 @@ EVERYTHING: dict[str, Any] = {
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
     "operator.extraArgs": ["--verbose"],
     "operator.serviceAccount.annotations": {"a": "b"},
+    "trust.enabled": True,
     "test.model": "small",
 }
 
@@ -192,6 +194,9 @@ def test_the_operator_learns_what_it_must_know(render: Render) -> None:
         "TIDEPOOL_ROUTER_IMAGE": "r.example/router:1.2",
         "TIDEPOOL_PROMETHEUS_URL": "http://prometheus.monitoring.svc:9090",
         "TIDEPOOL_WATCH_NAMESPACES": "team-a,team-b",
+        "TIDEPOOL_TRUST": "true",
+        "TIDEPOOL_GATEWAY_SERVICE_ACCOUNT": GATEWAY,
+        "POD_SERVICE_ACCOUNT": "",
     }
     # The gateways and the sidecars are one program and one image.
     assert _container(pods[GATEWAY])["image"] == "r.example/router:1.2"
@@ -386,3 +391,28 @@ def test_the_test_pod_carries_the_script_to_the_letter(render: Render) -> None:
         # With hook-succeeded, `helm test --logs` finds no pod to read from, and fails.
         "helm.sh/hook-delete-policy": "before-hook-creation",
     }
+
+
+def test_gateways_and_the_operator_prove_themselves_unless_that_is_switched_off(render: Render) -> None:
+    chart = render({"trust.enabled": True})
+    gateway, operator = chart.pods()[GATEWAY], chart.pods()[OPERATOR]
+    for pod in (gateway, operator):
+        (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "proof"]
+        (mount,) = [each for each in _container(pod)["volumeMounts"] if each["name"] == "proof"]
+        token = volume["projected"]["sources"][0]["serviceAccountToken"]
+        assert f"{mount['mountPath']}/{token['path']}" == contract.PROOF_FILE
+        assert (token["audience"], token["expirationSeconds"]) == (contract.PROOF_AUDIENCE, contract.PROOF_SECONDS)
+    options = parse(_container(gateway)["args"], {})
+    assert str(options.proof_file) == contract.PROOF_FILE
+    env = _env(operator) | {"POD_SERVICE_ACCOUNT": "o"}
+    settings = read(_container(operator)["args"], env)
+    assert settings.trust
+    assert settings.gateway_service_account == gateway["spec"]["serviceAccountName"]
+    account = next(one for one in _container(operator)["env"] if one["name"] == "POD_SERVICE_ACCOUNT")
+    assert account["valueFrom"] == {"fieldRef": {"fieldPath": "spec.serviceAccountName"}}
+
+    chart = render({"trust.enabled": False})
+    for pod in (chart.pods()[GATEWAY], chart.pods()[OPERATOR]):
+        assert "proof" not in str(pod)
+    assert not read(["run"], _env(chart.pods()[OPERATOR])).trust
+    assert render({}).pods() == render({"trust.enabled": True}).pods()  # the default

@@ -90,3 +90,19 @@ imagePullSecrets:
 {{- define "tidepool.scheme" -}}
 {{- if .Values.gateway.tls.secretName }}https{{ else }}http{{ end }}
 {{- end }}
+
+{{/* Our own proof for sidecars: a token that the kubelet renews, and the API server itself refuses. */}}
+{{- define "tidepool.proofMount" -}}
+{{- if .Values.trust.enabled -}}
+- {name: proof, mountPath: /var/run/secrets/tidepool.dev/proof, readOnly: true}
+{{- end -}}
+{{- end }}
+
+{{- define "tidepool.proofVolume" -}}
+{{- if .Values.trust.enabled -}}
+- name: proof
+  projected:
+    sources:
+      - serviceAccountToken: {audience: tidepool, expirationSeconds: 3600, path: token}
+{{- end -}}
+{{- end }}

@@ -38,6 +38,10 @@ class Api:
         """One object. Raises NotFound."""
         return await self._client.request("GET", kind.path(namespace, name))
 
+    async def read(self, path: str) -> Object:
+        """What the API server itself publishes at a path, in whatever kind of JSON."""
+        return await self._client.request("GET", path, accept="*/*")
+
     async def list(
         self,
         kind: Kind,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -24,8 +25,12 @@ class Sidecars:
     a restarted router starts from its file again."""
 
     def __init__(
-        self, control_port: int = contract.CONTROL_PORT, traffic_port: int = contract.TRAFFIC_PORT
+        self,
+        control_port: int = contract.CONTROL_PORT,
+        traffic_port: int = contract.TRAFFIC_PORT,
+        proof_file: Path | None = None,
     ) -> None:
+        self._proof_file = proof_file
         self._control_port = control_port
         self._traffic_port = traffic_port
         self._taken: dict[str, str] = {}
@@ -45,7 +50,8 @@ class Sidecars:
         if not waiting:
             return []
         body = settings.model_dump_json(by_alias=True).encode()
-        taken = await asyncio.gather(*(self._put(pod, body, digest) for pod in waiting))
+        headers = {"content-type": "application/json"} | await asyncio.to_thread(self._proof)
+        taken = await asyncio.gather(*(self._put(pod, body, digest, headers) for pod in waiting))
         return [pod["metadata"]["name"] for pod, done in zip(waiting, taken, strict=True) if not done]
 
     async def loads(self, pods: Iterable[Object]) -> dict[str, LoadReport]:
@@ -54,12 +60,21 @@ class Sidecars:
         reports = await asyncio.gather(*(self._load(pod) for pod in asked))
         return {pod["metadata"]["name"]: report for pod, report in zip(asked, reports, strict=True) if report}
 
-    async def _put(self, pod: Object, body: bytes, digest: str) -> bool:
+    def _proof(self) -> dict[str, str]:
+        """The kubelet renews the file, so it is read each time; without one sidecars keep whom they believe."""
+        if self._proof_file is None:
+            return {}
+        try:
+            return {contract.HEADER_PROOF: self._proof_file.read_text(encoding="ascii").strip()}
+        except (OSError, UnicodeDecodeError):
+            return {}
+
+    async def _put(self, pod: Object, body: bytes, digest: str, headers: dict[str, str]) -> bool:
         router, address = _router(pod), pod["status"]["podIP"]
         url = f"http://{_host(address)}:{self._control_port}{contract.PATH_SETTINGS}"
         try:
             async with self._slots:
-                answer = await self._client.put(url, content=body, headers={"content-type": "application/json"})
+                answer = await self._client.put(url, content=body, headers=headers)
         except httpx.HTTPError as error:
             log.info("settings did not reach pod %s: %r", pod["metadata"]["name"], error)
             return False

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidepool_api.load import LoadReport
 from tidepool_api.modelpool import ModelPool
+from tidepool_api.trust import TrustedCallers
 from tidepool_operator.scaling.model import Decision
 
 # An object as the API server speaks it.
@@ -20,6 +21,8 @@ class RenderSettings:
 
     router_image: str
     operator_namespace: str
+    # Whose proofs sidecars are to ask for, apart from the pool's own; None: they believe everybody.
+    trust: TrustedCallers | None = None
 
 
 @dataclass(frozen=True, slots=True)

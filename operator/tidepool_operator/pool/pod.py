@@ -109,6 +109,8 @@ def _router(pool: ModelPool, image: str) -> Object:
             "--wait-for-file",
             "--peers",
             contract.peers_url(name, namespace),
+            "--proof-file",
+            contract.PROOF_FILE,
         ],
         "env": [
             _field("POD_NAME", "metadata.name"),
@@ -126,7 +128,10 @@ def _router(pool: ModelPool, image: str) -> Object:
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": _locked_down(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "settings", "mountPath": _SETTINGS_FOLDER, "readOnly": True}],
+        "volumeMounts": [
+            {"name": "settings", "mountPath": _SETTINGS_FOLDER, "readOnly": True},
+            {"name": "proof", "mountPath": contract.PROOF_FOLDER, "readOnly": True},
+        ],
     }
 
 
@@ -175,8 +180,15 @@ def _environment(pool: ModelPool) -> list[Object]:
 
 def _volumes(pool: ModelPool) -> list[Object]:
     settings = {"name": settings_config_map(pool.metadata.name), "optional": True}
+    proof = {
+        "audience": contract.PROOF_AUDIENCE,
+        "expirationSeconds": contract.PROOF_SECONDS,
+        "path": contract.PROOF_KEY,
+    }
     volumes: list[Object] = [
         {"name": "settings", "configMap": settings},
+        # The router's alone, and for nothing but the other parts: the API server refuses this audience.
+        {"name": "proof", "projected": {"sources": [{"serviceAccountToken": proof}]}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]

@@ -7,6 +7,7 @@ from typing import Final
 from tidepool_api import contract
 from tidepool_api.modelpool import ModelPool
 from tidepool_api.routing import FleetPool, SidecarSettings
+from tidepool_api.trust import subject_of
 from tidepool_api.units import duration_seconds
 from tidepool_operator.pool import engine_args
 from tidepool_operator.pool.model import Object, RenderSettings
@@ -43,7 +44,7 @@ def render(pool: ModelPool, settings: RenderSettings) -> Rendered:
         engine_args=engine_args.arguments(pool),
         objects=(
             _service_account(pool),
-            _config_map(pool),
+            _config_map(pool, settings),
             _network_policy(pool, settings),
             *_services(pool),
             _disruption_budget(pool),
@@ -76,8 +77,11 @@ def router_image(live: Object) -> str | None:
     return next((entry["image"] for entry in containers if entry["name"] == contract.ROUTER_CONTAINER), None)
 
 
-def sidecar_settings(pool: ModelPool) -> SidecarSettings:
+def sidecar_settings(pool: ModelPool, settings: RenderSettings) -> SidecarSettings:
     """What the pool's sidecars are to know; changes restart nothing."""
+    trust = settings.trust
+    if trust is not None:
+        trust = trust.model_copy(update={"peers": (subject_of(pool.metadata.namespace, _account(pool)),)})
     return SidecarSettings(
         pool=pool.metadata.name,
         namespace=pool.metadata.namespace,
@@ -86,7 +90,15 @@ def sidecar_settings(pool: ModelPool) -> SidecarSettings:
         routing=pool.spec.routing,
         drain_timeout=pool.spec.rollout.drain_timeout,
         engine_priority=True,  # as engine_args has it
+        trust=trust,
     )
+
+
+def _account(pool: ModelPool) -> str:
+    """Name of the service account by which the pool's pods run."""
+    spec = pool.spec.pod_template.get("spec")
+    given = spec.get("serviceAccountName") if isinstance(spec, dict) else None
+    return given if isinstance(given, str) and given else pool.metadata.name
 
 
 def fleet_pool(pool: ModelPool) -> FleetPool:
@@ -153,8 +165,9 @@ def _service_account(pool: ModelPool) -> Object:
     return _object(pool, "v1", "ServiceAccount", name, automountServiceAccountToken=False)
 
 
-def _config_map(pool: ModelPool) -> Object:
-    text = json.dumps(sidecar_settings(pool).model_dump(by_alias=True, mode="json"), indent=1, sort_keys=True)
+def _config_map(pool: ModelPool, settings: RenderSettings) -> Object:
+    document = sidecar_settings(pool, settings).model_dump(by_alias=True, mode="json", exclude_none=True)
+    text = json.dumps(document, indent=1, sort_keys=True)
     name = settings_config_map(pool.metadata.name)
     return _object(pool, "v1", "ConfigMap", name, data={contract.SETTINGS_KEY: text})
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from tidepool_router.documents import DocumentError
+from pydantic import ValidationError
+
+from tidepool_api.routing import SidecarSettings
+from tidepool_router.documents import DocumentError, dotted, line_of, load
 from tidepool_router.fleet.document import FleetDocument, FleetError, read_fleet
 from tidepool_router.keys import ApiKey, KeysError, read_keys
 
@@ -101,3 +104,18 @@ class KeysFile(WatchedFile[tuple[ApiKey, ...]]):
 
     def __init__(self, path: Path, apply: Callable[[tuple[ApiKey, ...]], None]) -> None:
         super().__init__(path, "keys", read_keys, KeysError, apply)
+
+
+class SettingsFile(WatchedFile[SidecarSettings]):
+    """The file that a sidecar's `--settings` names."""
+
+    def __init__(self, path: Path, apply: Callable[[SidecarSettings], None]) -> None:
+        super().__init__(path, "settings", _read_settings, DocumentError, apply)
+
+
+def _read_settings(text: str) -> SidecarSettings:
+    try:
+        return SidecarSettings.model_validate(load(text))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise DocumentError(f"{dotted(fault['loc'])}: {fault['msg']}", line_of(text, fault["loc"])) from error

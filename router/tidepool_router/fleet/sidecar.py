@@ -9,6 +9,7 @@ from typing import Final
 
 from tidepool_api.load import Health, LoadReport
 from tidepool_api.routing import SidecarSettings
+from tidepool_api.trust import TrustedCallers
 from tidepool_api.units import duration_seconds
 from tidepool_router.admission import Refusal
 from tidepool_router.errors import NoPods
@@ -22,6 +23,7 @@ from tidepool_router.fleet.feed import Feed
 from tidepool_router.fleet.loadheader import write_load_header
 from tidepool_router.fleet.sidecar_metrics import SidecarMetrics
 from tidepool_router.ledger import Entry, Ledger, Outcome, RateMeter, TokenEstimator
+from tidepool_router.proofs import Callers, Fault, Proof
 
 _STARTING_PROBE_SECONDS: Final = 1.0
 _PROBE_SECONDS: Final = 2.0
@@ -54,7 +56,9 @@ class SidecarState:
             pod, self.ledger, self.watch, self._why_engine_takes_none, self._count_refusal, now
         )
         self.feed: Feed[LoadReport] = Feed(self.report, _differs)
-        self._digest = settings.digest()
+        # Whose word counts, and who shows it; None: everybody's does.
+        self.callers: Callers | None = None
+        self._apply(settings)
         self._boot = boot
         self._seq = 0
         self._now = now
@@ -215,11 +219,33 @@ class SidecarState:
 
     # Orders.
 
-    def apply(self, settings: SidecarSettings) -> None:
-        """New settings; a new model name is checked with the next probe."""
+    def apply(self, settings: SidecarSettings, *, proven: bool = False) -> None:
+        """New settings; a new model name is checked with the next probe.
+
+        Whom to believe is taken from the proven operator alone, or whoever reaches the control port could say so.
+        """
+        if not proven:
+            settings = settings.model_copy(update={"trust": self.settings.trust})
+        self._apply(settings)
+
+    def believe(self, trust: TrustedCallers | None) -> None:
+        """Whose word counts from now on, from a source that is trusted itself."""
+        self._apply(self.settings.model_copy(update={"trust": trust}))
+
+    def _apply(self, settings: SidecarSettings) -> None:
         self.settings = settings
         self._digest = settings.digest()
+        trust, callers = settings.trust, self.callers
+        if trust is None:
+            self.callers = None
+        elif callers is None or callers.trusted != trust:
+            self.callers = Callers(trust, self._told)
+            if not self.callers.can_prove:
+                log.warning("the cluster's keys are not known yet: priority, tenant and deadline are nobody's")
         self.feed.touch()
+
+    def _told(self, found: Proof | Fault) -> None:
+        self.metrics.proofs[found if isinstance(found, Fault) else found.part].inc()
 
     def begin_drain(self) -> Drain:
         """Tell everyone at once; the settings of the first call hold."""

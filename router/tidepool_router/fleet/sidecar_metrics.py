@@ -5,6 +5,7 @@ from tidepool_router.admission import Refusal
 from tidepool_router.fleet.shared_metrics import Ended, EndedFamilies, LedgerGauges
 from tidepool_router.ledger import Entry, Outcome
 from tidepool_router.metrics import LATENCY_BUCKETS, RATIO_BUCKETS, Children, Registry, Value
+from tidepool_router.proofs import Fault, Part
 
 
 class SidecarMetrics:
@@ -55,6 +56,12 @@ class SidecarMetrics:
             contract.METRIC_REFUSED, "Requests turned away from the queue, by the bound that they met.", "reason"
         )
         self.refused: Children[Refusal, Value] = Children(lambda reason: refused.labels(reason.value))
+        proofs = registry.counter(
+            contract.METRIC_PROOFS,
+            "Callers' tokens that were checked, by who it was or what is wrong.",
+            "outcome",
+        )
+        self.proofs: Children[Part | Fault, Value] = Children(lambda outcome: proofs.labels(outcome.value))
         handed_on = registry.counter(
             contract.METRIC_HANDED_ON, "Requests that went to a peer and ended.", "outcome"
         )

@@ -14,7 +14,7 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.wire.body import inspect, rename_model, set_priority
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
-from tidepool_router.wire.headers import DEADLINE, PRIORITY, SESSION, TENANT
+from tidepool_router.wire.headers import COLON, CRLF, DEADLINE, PRIORITY, SESSION, TENANT
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, path_of
 
@@ -24,6 +24,9 @@ _UNIT_SECONDS: Final = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
 _TELLS_PRIORITY: Final = frozenset(
     (Api.CHAT, Api.COMPLETIONS, Api.RESPONSES, Api.EMBEDDINGS, Api.RERANK, Api.SCORE)
 )
+# What passes at once keeps the head that it came with, which the next router then need not parse.
+_LEAST_SPENT_SECONDS: Final = 0.02
+_CLAIMS: Final = frozenset((PRIORITY, TENANT, DEADLINE))
 _LONGEST_DEADLINE_SECONDS: Final = 86_400.0
 # A name longer than this is another tenant's by its first characters: what a client sends must not fill memory.
 _LONGEST_TENANT: Final = 128
@@ -59,6 +62,20 @@ def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, 
         tenant=facts.tenant if tenant is None else tenant[:_LONGEST_TENANT].decode("latin-1"),
         deadline_seconds=facts.deadline_seconds if deadline is None else _seconds(deadline),
     )
+
+
+def disbelieve(request: Request) -> None:
+    """Take off what an unproven caller says of its place in a queue: a peer would believe it from us."""
+    if not _CLAIMS.isdisjoint(request.special):
+        request.rewrite(_CLAIMS, [])
+
+
+def spend_deadline(request: Request, seconds: float, spent_seconds: float) -> None:
+    """Tell whoever gets the request next what is left of its deadline; never nothing, which would be an error."""
+    if spent_seconds < _LEAST_SPENT_SECONDS:
+        return
+    left = b"%.3f" % max(0.001, seconds - spent_seconds)
+    request.rewrite((DEADLINE,), [DEADLINE, COLON, left, CRLF])
 
 
 def _seconds(text: bytes) -> float:

@@ -184,7 +184,8 @@ class Exchange(ABC):
         parts = [method, b" ", target, b" HTTP/1.1\r\n", lines, b"x-request-id: ", self._request_id]
         if body or method == b"POST":
             parts += (b"\r\ncontent-length: ", str(len(body)).encode())
-        parts += (b"\r\n", self.mark, b"\r\n")
+        mark = self.mark
+        parts += (b"\r\n", mark, self._services.proof if mark else b"", b"\r\n")
         head = b"".join(parts)
         upstream.send(self, head, body, no_answer_body=method == b"HEAD")
         self._keep_for_replay()

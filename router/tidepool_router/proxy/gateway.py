@@ -19,6 +19,7 @@ from tidepool_router.proxy.begin import (
     prioritised,
     refuse_path,
     renamed,
+    spend_deadline,
     tell_of_refusal,
     turn_away,
     write_response,
@@ -249,6 +250,9 @@ class GatewayExchange(Exchange):
             self._life.passed("queue", since, now)
 
     def _go(self, reservation: Reservation) -> None:
+        deadline = self._facts.deadline_seconds
+        if deadline is not None:
+            spend_deadline(self._request, deadline, monotonic() - self._started_at)
         self._reservation = reservation
         self._entry = reservation.entry
         endpoint = reservation.endpoint

@@ -5,12 +5,14 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
+from tidepool_api import contract
 from tidepool_router.control import Handler, Response, StreamResponse
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api
 from tidepool_router.proxy.server import ActiveExchange, ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.errors import REASONS, refusal_answer
+from tidepool_router.wire.headers import PROOF
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of
 
@@ -59,6 +61,9 @@ class Handled:
     async def _run(self, handler: Handler) -> None:
         request = self._request
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers()}
+        proof = request.special.get(PROOF)
+        if proof is not None:
+            headers[contract.HEADER_PROOF] = proof.decode("latin-1")
         try:
             answer = await handler.handle(
                 request.method.decode("latin-1"), path_of(request.target).decode("latin-1"), headers, request.body

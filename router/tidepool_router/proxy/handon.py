@@ -7,7 +7,7 @@ marked and believed is refused here, and the sidecar that sent it looks further.
 import asyncio
 import logging
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Protocol
 
 from tidepool_api.units import duration_seconds, quantity_value
@@ -17,13 +17,15 @@ from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Estimate, Outcome
+from tidepool_router.proofs import Part
+from tidepool_router.proxy.begin import spend_deadline
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.peers import Peer, Peers, best_peer
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
-from tidepool_router.wire.headers import HANDED_ON_MARK, POD
+from tidepool_router.wire.headers import HANDED_ON_MARK, POD, PROOF
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.usage import Usage
 
@@ -39,8 +41,9 @@ _RETRY_AFTER_SECONDS: Final = 2.0
 class Trip:
     """A request on its way to an engine that takes it, with what it has behind it.
 
-    `refused` is the answer when nobody does. `tried` has the keys of peers that failed it; `deadline` is that of
-    all its waiting together, set when it is first held.
+    `refused` is the answer when nobody does; `began_at` is when the request came, where that is not just now.
+    `tried` has the keys of peers that failed it; `deadline` is that of all its waiting together, set when it is
+    first held.
     """
 
     request: Request
@@ -52,6 +55,7 @@ class Trip:
     tried: tuple[str, ...] = ()
     deadline: float | None = None
     life: Life | None = None
+    began_at: float | None = None
 
 
 class _Held(Ticket):
@@ -103,7 +107,7 @@ class HandOn:
         """
         peers = self.peers
         peers.own.add(client.local_address)
-        if HANDED_ON_MARK in trip.request.special and client.remote_address in await peers.addresses():
+        if HANDED_ON_MARK in trip.request.special and await self._from_peer(trip, client):
             raise trip.refused
         crowded = isinstance(trip.refused, QueueFull)
         if crowded or not self.queue.held:  # else others were here before
@@ -114,6 +118,13 @@ class HandOn:
         if crowded:
             raise trip.refused
         return await self._hold(trip)
+
+    async def _from_peer(self, trip: Trip, client: ServerConnection) -> bool:
+        """By its proof; one of a release that has none is known by its address, and lies to its own harm only."""
+        callers, proof = self.state.callers, trip.request.special.get(PROOF)
+        if callers is not None and callers.part_of(proof, time()) is Part.PEER:
+            return True
+        return client.remote_address in await self.peers.addresses()
 
     @property
     def _max_waiting(self) -> int:
@@ -234,6 +245,11 @@ class HandOnExchange(Exchange):
             return self._go_home()
         self._task = None
         self._found()
+        trip = self._trip
+        deadline = trip.facts.deadline_seconds
+        if deadline is not None:
+            began_at = self._started_at if trip.began_at is None else trip.began_at
+            spend_deadline(self._request, deadline, monotonic() - began_at)
         self._peer = place
         self._send(self._services.pools.at(endpoint.host, endpoint.port, endpoint.trust))
         return True

@@ -66,8 +66,9 @@ class Mirrors:
             return
         request = copied.request
         target = request.target if request.target[:1] == b"/" else b"/" + request.target.split(b"/", 3)[-1]
-        head = b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b: 1\r\n\r\n" % (
-            request.method, target, request.joined, copied.request_id, len(body), GATEWAY_MARK,
+        services = self.services
+        head = b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b: 1\r\n%b\r\n" % (
+            request.method, target, request.joined, copied.request_id, len(body), GATEWAY_MARK, services.proof,
         )  # fmt: skip
         _Copy(self, owner, reservation, head, body).start()
 

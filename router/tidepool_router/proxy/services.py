@@ -26,6 +26,7 @@ class Services:
         self.replay = ReplayMemory(limits.replay_bytes, limits.replay_total_bytes)
         self.retries = RetryBudget()
         self.bodies_bytes = 0
+        self.proof = b""  # our own, as the header line that goes with each mark; empty: we have none
         self.sight: Sight | None = None  # set before the first request where somebody watches
         self.tasks: set[asyncio.Task[None]] = set()
         self._request_prefix = secrets.token_hex(8).encode()

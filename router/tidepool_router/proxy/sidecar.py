@@ -3,7 +3,7 @@
 What the engine does not take, or failed before a byte of the answer was passed on, goes on to handon.py.
 """
 
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,15 @@ from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
-from tidepool_router.proxy.begin import facts_of, prioritised, renamed, tell_of_refusal, tell_priority, turn_away
+from tidepool_router.proxy.begin import (
+    disbelieve,
+    facts_of,
+    prioritised,
+    renamed,
+    tell_of_refusal,
+    tell_priority,
+    turn_away,
+)
 from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
@@ -25,6 +33,7 @@ from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.body import ask_usage
+from tidepool_router.wire.headers import PROOF
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
@@ -84,7 +93,12 @@ class Sidecar:
         self.services.retries.earn()
         state = self.state
         settings = state.settings
-        facts = prioritised(facts_of(request, route), request, settings.routing.priorities)
+        facts = facts_of(request, route)
+        callers = state.callers
+        if callers is None or callers.part_of(request.special.get(PROOF), time()) is not None:
+            facts = prioritised(facts, request, settings.routing.priorities)
+        else:
+            disbelieve(request)
         if facts.model in settings.aliases and settings.model is not None:
             request.body = renamed(request, settings.model)
         elif facts.model in state.watch.probe.adapters:
@@ -216,7 +230,9 @@ class SidecarExchange(Exchange):
 
     def _trip(self, error: UpstreamError) -> Trip:
         refused = NoPods(f"The engine of {self._sidecar.state.pod} failed: {error}.")
-        return Trip(self._request, self._facts, self._drop_usage, refused, self._request_id, life=self._life)
+        trip = Trip(self._request, self._facts, self._drop_usage, refused, self._request_id, life=self._life)
+        trip.began_at = self._started_at
+        return trip
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         entry = self._entry

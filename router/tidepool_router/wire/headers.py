@@ -8,6 +8,7 @@ CRLF: Final = b"\r\n"
 COLON: Final = b": "
 GATEWAY_MARK: Final = contract.HEADER_GATEWAY.encode()
 HANDED_ON_MARK: Final = contract.HEADER_HANDED_ON.encode()
+PROOF: Final = contract.HEADER_PROOF.encode()
 REQUEST_ID: Final = contract.HEADER_REQUEST_ID.encode()
 PRIORITY: Final = contract.HEADER_PRIORITY.encode()
 SESSION: Final = contract.HEADER_SESSION.encode()
@@ -40,6 +41,7 @@ REQUEST_SPECIAL: Final = HOP_BY_HOP | {
     b"expect": False,
     GATEWAY_MARK: False,
     HANDED_ON_MARK: False,
+    PROOF: False,
     LOAD: False,
     b"content-type": True,
     b"content-encoding": True,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +24,13 @@ class Router:
 
     def __init__(self) -> None:
         self.taken: list[str] = []
+        self.proofs: list[str | None] = []
         self.status = 204
         self.port = 0
 
     async def put(self, request: web.Request) -> web.Response:
         self.taken.append((await request.read()).decode())
+        self.proofs.append(request.headers.get("x-tidepool-proof"))
         return web.Response(status=self.status)
 
     async def load(self, _: web.Request) -> web.Response:
@@ -211,3 +214,16 @@ async def test_gateways_are_told_apart_by_whether_they_take_requests() -> None:
     assert set(found.addresses()) == {"a", "b"}, "what a gateway on its way out holds is still demand"
     assert set(found.reachable()) == {"a", "c"}, "one without a fleet cannot get ready before it has been told"
     assert changes == [1]
+
+
+async def test_settings_come_with_the_operators_newest_proof(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    async with router() as there:
+        sidecars = Sidecars(there.port, there.port, file)
+        for number, proof in enumerate((None, "a.b.c\n", "d.e.f\n")):
+            if proof is not None:
+                file.write_text(proof)
+            assert await sidecars.push(SETTINGS.model_copy(update={"drain_timeout": f"{number}s"}), [pod()]) == []
+        await sidecars.close()
+
+    assert there.proofs == [None, "a.b.c", "d.e.f"]

@@ -1,11 +1,13 @@
 """What a spec becomes: arguments, objects, revisions."""
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pools.objects import SETTINGS, observe, raw_pool
+from tidepool_api.routing import SidecarSettings
+from tidepool_api.trust import PublicKey, TrustedCallers
 from tidepool_operator.pool.model import RenderSettings
 from tidepool_operator.pool.render import Rendered, deployment, fleet_pool, render, sidecar_settings
 
@@ -81,7 +83,7 @@ def test_the_token_is_referred_to_and_never_read() -> None:
 # A changed hash here means that an upgrade of the operator restarts every engine there is. If that is truly
 # wanted, say so in CHANGELOG.md and take the new hash.
 GOLDEN = {
-    "plain": ({}, "1b0162a949"),
+    "plain": ({}, "7a7a18b40c"),
     "gpu": (
         {
             "accelerator": {"count": 2, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
@@ -91,7 +93,7 @@ GOLDEN = {
             "scheduling": {"priorityClassName": "high"},
             "podTemplate": {"spec": {"containers": [{"name": "engine", "command": ["serve"]}]}},
         },
-        "3376040be0",
+        "d25c65ce3a",
     ),
 }
 
@@ -178,9 +180,47 @@ def test_settings_of_the_mounted_file_are_those_that_are_pushed() -> None:
     pool = observe(raw_pool(routing={"retries": 5})).pool
     config = next(item for item in rendered(routing={"retries": 5}).objects if item["kind"] == "ConfigMap")
 
-    assert json.loads(config["data"]["settings.json"]) == sidecar_settings(pool).model_dump(
-        by_alias=True, mode="json"
-    )
+    text = config["data"]["settings.json"]
+    assert SidecarSettings.model_validate_json(text) == sidecar_settings(pool, SETTINGS)
+
+
+TRUST = TrustedCallers(
+    issuer="https://cluster", keys=(PublicKey(kty="EC", kid="one"),), gateways=("system:serviceaccount:t:gateway",)
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "account", "why"),
+    [
+        ({}, "llama", "the account that is made for the pool"),
+        ({"podTemplate": {"spec": {"serviceAccountName": "own"}}}, "own", "pods run as what podTemplate says"),
+    ],
+)
+def test_sidecars_are_told_whom_to_believe_and_no_engine_restarts_for_it(
+    spec: dict[str, Any], account: str, why: str
+) -> None:
+    pool = observe(raw_pool(**spec)).pool
+    trusting = replace(SETTINGS, trust=TRUST)
+    made = render(pool, trusting)
+    config = next(item for item in made.objects if item["kind"] == "ConfigMap")
+    told = SidecarSettings.model_validate_json(config["data"]["settings.json"]).trust
+
+    assert told == TRUST.model_copy(update={"peers": (f"system:serviceaccount:default:{account}",)}), why
+    assert told == sidecar_settings(pool, trusting).trust
+    assert made.template == render(pool, SETTINGS).template
+
+
+def test_the_router_alone_has_the_pods_proof() -> None:
+    spec = rendered().template["spec"]
+    router, engine = spec["initContainers"][0], spec["containers"][0]
+    (volume,) = [entry for entry in spec["volumes"] if "projected" in entry]
+    (source,) = volume["projected"]["sources"]
+    (mount,) = [entry for entry in router["volumeMounts"] if entry["name"] == volume["name"]]
+    told = router["args"][router["args"].index("--proof-file") + 1]
+
+    assert source["serviceAccountToken"]["audience"] == "tidepool"
+    assert told == f"{mount['mountPath']}/{source['serviceAccountToken']['path']}"
+    assert all(entry["name"] != volume["name"] for entry in engine["volumeMounts"])
 
 
 def test_nobody_but_the_named_ones_reaches_the_traffic_port() -> None:

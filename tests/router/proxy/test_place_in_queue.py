@@ -1,7 +1,16 @@
 """What a request's headers say of its place in a queue: priority, tenant, deadline."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from scripted.clients import RawClient, chat, post
+from scripted.peers import ONE, TWO, counted
+from scripted.routers import StartRouter, until
+from scripted.upstreams import ScriptedEngine
+from tidepool_api import contract
+from tidepool_api.routing import Fleet
 from tidepool_router.errors import Refused
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.proxy.begin import prioritised
@@ -55,3 +64,50 @@ def test_an_unknown_priority_changes_nothing() -> None:
 
 def test_a_tenants_name_is_bounded() -> None:
     assert asked(tenant=b"x" * 60_000).tenant == "x" * 128
+
+
+_DEADLINE = b"x-tidepool-deadline: 20s\r\n"
+
+
+def seconds_left(engine: ScriptedEngine) -> float:
+    (seen,) = engine.requests
+    return float(seen.headers[b"x-tidepool-deadline"])
+
+
+async def test_time_in_the_gateways_queue_is_taken_off_the_deadline(gateway: Any) -> None:
+    router = await gateway(wakes=True)
+    pool = router.state.pools["default/pool"]
+    async with ScriptedEngine() as engine, RawClient(router.port) as client:
+        await client.send(post(chat(), extra=_DEADLINE))
+        await until(lambda: pool.queue.held == 1)
+        await asyncio.sleep(0.1)  # what is taken off is time itself
+        router.state.apply(Fleet(pools=(pool.config.model_copy(update={"endpoints": (engine.url,)}),)))
+        answer = await client.answer()
+
+        assert answer.status == 200
+        assert 15 < seconds_left(engine) <= 20 - int(answer.headers[b"x-tidepool-queue-ms"]) / 1000 + 0.002
+        assert seconds_left(engine) <= 19.9
+
+
+async def test_a_request_that_is_not_held_keeps_its_deadline_as_it_was_written(gateway: Any) -> None:
+    async with ScriptedEngine() as engine:
+        router = await gateway(engine.url)
+        async with RawClient(router.port) as client:
+            assert (await client.ask(post(chat(), extra=_DEADLINE))).status == 200
+
+        assert engine.requests[0].headers[b"x-tidepool-deadline"] == b"20s"
+
+
+async def test_time_with_a_sidecar_that_hands_on_is_taken_off_the_deadline(
+    member: StartRouter, pool_port: int
+) -> None:
+    async with ScriptedEngine() as engine:
+        first = await member(ONE)
+        async with RawClient(pool_port, ONE) as client:
+            await client.send(post(chat(), extra=_DEADLINE))
+            await until(lambda: counted(first, contract.METRIC_HELD) == {"": 1})
+            await asyncio.sleep(0.1)  # what is taken off is time itself
+            await member(TWO, engine.url)
+            assert (await client.answer()).status == 200
+
+        assert 15 < seconds_left(engine) <= 19.9
