@@ -17,7 +17,6 @@ class Use:
 
 
 ANY: Final = Use("true", lambda _: True)
-TRUE: Final = Use("{value}", lambda value: value is True)
 NOT_EMPTY: Final = Use("size({value}) > 0", lambda value: isinstance(value, Sequence | Mapping) and len(value) > 0)
 ABOVE_ONE: Final = Use("{value} > 1", lambda value: isinstance(value, int) and value > 1)
 
@@ -82,13 +81,6 @@ MODELPOOL_NOT_YET: Final = (
     NotYet("model.adapters", NOT_EMPTY, "leave it out", "LoRA adapters beside the model"),
     NotYet(
         "parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes", what="more than 1 is"
-    ),
-    NotYet(
-        "scaling.prediction.enabled",
-        TRUE,
-        "set it to false",
-        "scaling ahead of demand by a forecast",
-        what="true is",
     ),
     NotYet(
         "scaling.variants", NOT_EMPTY, "leave it out", "the cheapest mix of accelerators that holds the targets"

@@ -146,6 +146,10 @@ class Operator:
             "queue_oldest_seconds": self.queue.oldest_seconds(),
             "leader": float(self._leading()),
             "pools": len(self.store.keys(MODEL_POOL)),
+            **{
+                f'forecast_coverage_ratio{{pool="{key}"}}': share
+                for key, share in self._autoscaler.coverage().items()
+            },
         }
 
     def _render(self) -> RenderSettings:

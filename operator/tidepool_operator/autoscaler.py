@@ -11,8 +11,11 @@ from typing import Final, Protocol
 from tidepool_api.load import GatewayReport
 from tidepool_api.scaling import Mode
 from tidepool_operator.errors import OperatorError
+from tidepool_operator.foresight import Foresight
+from tidepool_operator.scaling.ahead import started
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import Decision, Demand, Memory, PoolReading, ScaledPool
+from tidepool_operator.telemetry.history import Past
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +85,10 @@ class History(Protocol):
         """A reading for every pool by its key, without demand. Raises nothing for the source's sake."""
         ...
 
+    async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
+        """Demand of past days of a few pools. Raises OperatorError."""
+        ...
+
     async def close(self) -> None:
         """Let go of connections."""
         ...
@@ -136,6 +143,7 @@ class Autoscaler:
         self._settings = settings
         self._clock = clock
         self._memory: dict[str, Memory] = {}
+        self._foresight = Foresight(history, settings.interval_seconds)
         self._asked: set[str] = set()
         self._asking = asyncio.Event()
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
@@ -157,6 +165,10 @@ class Autoscaler:
         await self.gateways.close()
         await self._history.close()
 
+    def coverage(self) -> Mapping[str, float]:
+        """Share of recent demand that lay within its 90 % band, by pool."""
+        return self._foresight.coverage()
+
     def on_demand(self, key: str) -> None:
         """Somebody asks for the pool: look at it at once if it is at zero."""
         self._asked.add(key)
@@ -172,7 +184,9 @@ class Autoscaler:
         # Replicas are those of now: the answers may have taken seconds.
         pools = self._cluster.scaled_pools()
         self._forget({pool.key for pool in pools})
-        await self._act(now, [(pool, readings[pool.key]) for pool in pools if pool.key in readings])
+        read = [(pool, readings[pool.key]) for pool in pools if pool.key in readings]
+        await self._foresight.look(now, read, self._memory)
+        await self._act(now, read)
 
     async def wake(self) -> None:
         """Decide the pools at zero that gateways ask for, without waiting for a tick or for Prometheus."""
@@ -186,9 +200,11 @@ class Autoscaler:
         await asyncio.gather(*(self._carry_out(pool, decision) for pool, decision in decided))
 
     def _decide(self, now: float, pool: ScaledPool, reading: PoolReading) -> Decision:
-        reading = replace(reading, demand=self.gateways.demand(pool.key))
-        memory = self._memory.get(pool.key, Memory())
-        decision, self._memory[pool.key] = decide(now, reading, pool.spec, pool.replicas, memory)
+        reading = replace(reading, demand=self.gateways.demand(pool.key), identity=pool.identity)
+        memory = started(self._memory.get(pool.key, Memory()), pool.pods)
+        forecast = self._foresight.get(pool.key)
+        decision, memory = decide(now, reading, pool.spec, pool.replicas, memory, forecast)
+        self._memory[pool.key] = memory
         if self.board.put(pool.key, decision):
             log.info("pool %s: %s: %s", pool.key, decision.reason, decision.message)
             self._cluster.mark_due(pool.key)
@@ -208,6 +224,8 @@ class Autoscaler:
         self.board.keep(keys)
         for key in self._memory.keys() - set(keys):
             del self._memory[key]
+        if not keys:
+            self._foresight.keep(())
 
     async def _look(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Object
 from tidepool_operator.cluster.store import Key, Store, key_of
 from tidepool_operator.pool.diagnosis import condition
+from tidepool_operator.pool.model import parse_time
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
@@ -43,7 +44,9 @@ class View:
         pools = [raw for raw in self._store.all(MODEL_POOL) if not raw["metadata"].get("deletionTimestamp")]
         self._forget({raw["metadata"]["uid"] for raw in pools})
         return [
-            ScaledPool(key.namespace, key.name, raw["spec"].get("replicas", 1), spec, self._live(key))
+            ScaledPool(
+                key.namespace, key.name, raw["spec"].get("replicas", 1), spec, self._live(key), _identity(raw)
+            )
             for raw in pools
             if (key := key_of(raw)) and (spec := self._scaling_of(raw)) is not None
         ]
@@ -96,7 +99,7 @@ class View:
 
     def _live(self, key: Key) -> tuple[LivePod, ...]:
         return tuple(
-            LivePod(pod["metadata"]["name"], pod_state(pod))
+            LivePod(pod["metadata"]["name"], pod_state(pod), startup_seconds(pod))
             for pod in self._store.of_pool(POD, key)
             if not pod["metadata"].get("deletionTimestamp")
         )
@@ -110,6 +113,23 @@ def pod_state(pod: Object) -> PodState:
     if any(entry["name"] == ENGINE_CONTAINER and entry.get("started") for entry in statuses):
         return PodState.UNREADY
     return PodState.STARTING if pod["spec"].get("nodeName") else PodState.PENDING
+
+
+def startup_seconds(pod: Object) -> float | None:
+    """Seconds from a ready pod's creation to its being ready; None where it was not the first time, or is not."""
+    ready = condition(pod, "Ready")
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    if ready.get("status") != "True" or any(entry.get("restartCount") for entry in statuses):
+        return None
+    since = parse_time(ready.get("lastTransitionTime"))
+    created = parse_time(pod["metadata"].get("creationTimestamp"))
+    return None if since is None or created is None else since - created
+
+
+def _identity(raw: Object) -> str:
+    """The revision that serves most likely: a new one is another model, or other flags."""
+    status = raw.get("status") or {}
+    return str(status.get("currentRevision") or status.get("updateRevision") or "")
 
 
 def _parsed(spec: Mapping[str, Any]) -> ScalingSpec | None:

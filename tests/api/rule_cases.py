@@ -238,10 +238,6 @@ NOT_YET: dict[str, tuple[Json, Json]] = {
         {"spec.parallelism": {"tensor": 2, "hosts": 1}},
         {"spec.parallelism": {"tensor": 4, "hosts": 2}},
     ),
-    "scaling.prediction.enabled": (
-        {"spec.scaling.prediction": {"season": "12h"}},
-        {"spec.scaling.prediction": {"enabled": True}},
-    ),
     "scaling.variants": ({"spec.scaling.variants": []}, {"spec.scaling.variants": [{"name": "a", "cost": "1"}]}),
     "scaling.schedules": (
         {"spec.scaling.schedules": []},

@@ -48,7 +48,7 @@ FULL_POOL: Json = {
             "maxReplicas": 8,
             "mode": "Auto",
             "targets": {"timeToFirstToken": "1500ms", "timePerOutputToken": "50ms", "kvUtilization": "0.8"},
-            "prediction": {"enabled": False, "season": "24h"},
+            "prediction": {"enabled": True, "season": "24h"},
             "behavior": {
                 "scaleUp": {"policies": [{"type": "Percent", "value": 100, "period": "15s"}]},
                 "scaleDown": {"stabilizationWindow": "300s", "policies": [{"type": "Pods", "value": 1}]},
@@ -114,7 +114,7 @@ FULL_POOL: Json = {
 # What no part serves yet: right in shape, refused all the same.
 NOT_YET_POOL: Json = copy.deepcopy(FULL_POOL)
 NOT_YET_POOL["spec"]["model"]["adapters"] = [{"name": "sql", "uri": "hf://acme/sql-lora"}]
-NOT_YET_POOL["spec"]["scaling"]["prediction"]["enabled"] = True
+
 NOT_YET_POOL["spec"]["scaling"]["variants"] = [
     {
         "name": "small",

@@ -66,7 +66,12 @@ class HealthServer:
             "# TYPE tidepool_operator_reconcile_seconds_total counter",
             f"tidepool_operator_reconcile_seconds_total {figures.seconds:.6f}",
         ]
+        typed: set[str] = set()
         for name, value in self._gauges().items():
-            lines += [f"# TYPE tidepool_operator_{name} gauge", f"tidepool_operator_{name} {value:g}"]
+            metric = name.partition("{")[0]
+            if metric not in typed:
+                lines.append(f"# TYPE tidepool_operator_{metric} gauge")
+                typed.add(metric)
+            lines.append(f"tidepool_operator_{name} {value:g}")
         text = "\n".join(lines) + "\n"
         return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4"})

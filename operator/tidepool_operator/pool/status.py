@@ -14,6 +14,7 @@ from tidepool_operator.scaling.model import Decision
 
 _VOLATILE_SECONDS: Final = 60.0
 _MESSAGE_LIMIT: Final = 2000
+_LIVE: Final = ("scaling", "figures", "capacity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ def _status(picture: Picture, now: float) -> Object:
         status["engineArgs"] = list(rendered.engine_args)
     scaling = _scaling(picture.observed)
     figures = _figures(picture.observed)
+    capacity = _capacity(picture.observed)
+    status |= {"capacity": capacity} if capacity else {}
     return status | ({"scaling": scaling} if scaling else {}) | ({"figures": figures} if figures else {})
 
 
@@ -97,6 +100,23 @@ def _figures(observed: Observed) -> Object:
     return {"time": format_time(observed.decision.time), **known} if known else {}
 
 
+def _capacity(observed: Observed) -> Object:
+    """What one replica can serve, in two digits."""
+    if observed.decision is None:
+        return dict(observed.raw_status.get("capacity") or {})
+    learned = observed.decision.learned
+    if learned is None:
+        return {}
+    startup = {"p50": learned.startup_p50_seconds, "p90": learned.startup_p90_seconds}
+    known = {name: float(_two_digits(seconds)) for name, seconds in startup.items() if seconds is not None}
+    return {
+        "prefillTokensPerSecond": float(_two_digits(learned.prefill_tokens_per_second)),
+        "outputTokensPerSecond": float(_two_digits(learned.output_tokens_per_second)),
+        "learnedFrom": learned.source,
+        **({"startupSeconds": known} if known else {}),
+    }
+
+
 def _bucketed(sample: str | None, shown: Callable[[float], str]) -> str | None:
     """A sample that is a figure; what is stale or missing is not shown as one."""
     try:
@@ -116,6 +136,7 @@ def _decision(decision: Decision) -> Object:
         "replicas": decision.replicas,
         "reason": decision.reason,
         "message": decision.message[:_MESSAGE_LIMIT],
+        **({"forecast": decision.forecast[:_MESSAGE_LIMIT]} if decision.forecast else {}),
     }
 
 
@@ -149,9 +170,7 @@ def _worth_writing(before: Mapping[str, Any], status: Object, now: float) -> boo
 
 
 def _steady(status: Mapping[str, Any]) -> Object:
-    plain = {
-        key: value for key, value in status.items() if key not in ("scaling", "figures") and value is not None
-    }
+    plain = {key: value for key, value in status.items() if key not in _LIVE and value is not None}
     plain["conditions"] = [
         {key: value for key, value in entry.items() if key != "message" or entry["type"] != "ScalingActive"}
         for entry in status.get("conditions") or []
@@ -166,7 +185,7 @@ def _without_times(status: Mapping[str, Any]) -> tuple[Any, ...]:
     last = {key: value for key, value in (scaling.get("lastDecision") or {}).items() if key != "time"}
     messages = [entry.get("message") for entry in status.get("conditions") or []]
     figures = {key: value for key, value in (status.get("figures") or {}).items() if key != "time"}
-    return (last, scaling.get("history"), messages, figures)
+    return (last, scaling.get("history"), messages, figures, status.get("capacity"))
 
 
 def _notes(before: Mapping[str, Any], status: Object) -> list[Note]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tidepool_api.scaling import Mode
-from tidepool_operator.scaling import behavior, figures, idle, needs
+from tidepool_operator.scaling import ahead, behavior, figures, idle, needs
 from tidepool_operator.scaling.model import Decision, Forecast, Memory, PoolReading, ScalingSpec
 
 
@@ -13,6 +13,14 @@ class _Verdict:
     reason: str
     words: str
     binding: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whole replicas asked for, the need that decides, and what the pool would do without a forecast."""
+
+    replicas: int
+    top: needs.Need
 
 
 def decide(
@@ -26,10 +34,13 @@ def decide(
     """Replicas that the pool should have at `now` (Unix seconds), and what to remember for the next call.
 
     `current` is spec.replicas. The result stays within the spec's bounds whatever the readings are; readings with
-    gaps or garbage never give fewer replicas than `current` within those bounds.
+    gaps or garbage never give fewer replicas than `current` within those bounds. `forecast` is heard where the
+    spec asks for prediction.
     """
     memory = _observed(now, reading, spec, current, memory)
-    verdict, memory = _verdict(now, reading, spec, current, memory, forecast)
+    expected = ahead.ahead(now, reading, spec, memory, forecast) if spec.predicts else None
+    verdict, memory = _verdict(now, reading, spec, current, memory, expected)
+    memory = ahead.observed(now, reading, spec, memory)
     memory = replace(memory, decided=verdict.replicas)
     change = f"{current} -> {verdict.replicas}" if verdict.replicas != current else f"{current}"
     advice = "recommended: " if spec.mode is Mode.RECOMMEND and verdict.replicas != current else ""
@@ -39,6 +50,8 @@ def decide(
         reason=verdict.reason,
         message=f"{advice}{change}: {verdict.words}",
         binding=verdict.binding,
+        forecast=_told(expected),
+        learned=ahead.learned(spec, memory) if spec.predicts else None,
         samples=figures.samples(reading),
     )
     return decision, memory
@@ -105,7 +118,7 @@ def _verdict(
     spec: ScalingSpec,
     current: int,
     memory: Memory,
-    forecast: Forecast | None,
+    expected: ahead.Ahead | None,
 ) -> tuple[_Verdict, Memory]:
     if current > spec.max_replicas:
         return _bounds(spec.max_replicas, "AboveMaximum", f"maxReplicas is {spec.max_replicas}"), memory
@@ -115,7 +128,7 @@ def _verdict(
         return _at_zero(reading, spec), memory
     if (verdict := _to_zero(now, spec, current, memory)) is not None:
         return verdict, memory
-    return _by_load(now, reading, spec, current, memory, forecast)
+    return _by_load(now, reading, spec, current, memory, expected)
 
 
 def _bounds(replicas: int, reason: str, words: str) -> _Verdict:
@@ -152,15 +165,17 @@ def _by_load(
     spec: ScalingSpec,
     current: int,
     memory: Memory,
-    forecast: Forecast | None,
+    expected: ahead.Ahead | None,
 ) -> tuple[_Verdict, Memory]:
-    asked = needs.needs(now, reading, spec, current, memory, forecast)
+    measured = needs.needs(now, reading, spec, current, memory)
     gaps = figures.gaps(reading, spec)
-    if not asked:
+    if spec.predicts and expected is None:
+        gaps.append("the forecast")
+    asked = _asked(measured, expected, current)
+    if asked is None or (not measured and asked.replicas <= current):
         # No figures: what is there now is what is wanted, so that the windows begin anew afterwards.
         return _blind(reading, spec, current), behavior.remember_wanted(now, current, spec, memory)
-    top = max(asked, key=lambda need: need.replicas)
-    raw = needs.step(top.replicas, current)
+    top, raw = asked.top, asked.replicas
     held_by_gaps = bool(gaps) and raw < current
     wanted = current if held_by_gaps else min(max(raw, spec.min_replicas, 1), spec.max_replicas)
     memory = behavior.remember_wanted(now, wanted, spec, memory)
@@ -172,6 +187,24 @@ def _by_load(
     if wanted < current:
         return _down(now, spec, current, wanted, top, memory), memory
     return _steady(reading, spec, current, raw, top), memory
+
+
+def _asked(measured: list[needs.Need], expected: ahead.Ahead | None, current: int) -> _Asked | None:
+    """What is wanted: the most of what is measured and of what is expected; None without either."""
+    top = max(measured, key=lambda need: need.replicas, default=None)
+    alone = None if top is None else needs.step(top.replicas, current)
+    if expected is None:
+        return None if top is None or alone is None else _Asked(alone, top)
+    need = expected.need
+    wanted = needs.whole(need.replicas, current)
+    if top is not None and alone is not None and alone >= wanted and alone != current:
+        return _Asked(alone, top)
+    told = "unknown" if alone is None else str(alone)
+    return _Asked(max(wanted, alone or 0), replace(need, beside=f"; reactive alone: {told}"))
+
+
+def _told(expected: ahead.Ahead | None) -> str:
+    return "" if expected is None else f"{expected.need.words}; asks for {expected.need.replicas:.1f} replicas"
 
 
 def _blind(reading: PoolReading, spec: ScalingSpec, current: int) -> _Verdict:
@@ -199,7 +232,7 @@ def _up(now: float, spec: ScalingSpec, current: int, wanted: int, top: needs.Nee
             current, "RateLimited", f"{top.words}; {wanted} wanted, behavior.scaleUp forbids", top.resource
         )
     limit = f"; {stable} wanted, behavior.scaleUp allows {target}" if target < stable else ""
-    return _Verdict(target, "ScaleUp", f"{top.words}; binding: {top.resource}{limit}", top.resource)
+    return _Verdict(target, "ScaleUp", f"{top.words}; binding: {top.resource}{top.beside}{limit}", top.resource)
 
 
 def _down(now: float, spec: ScalingSpec, current: int, wanted: int, top: needs.Need, memory: Memory) -> _Verdict:

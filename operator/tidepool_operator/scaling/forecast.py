@@ -4,7 +4,6 @@ Everything follows from the history alone, so an operator that starts anew knows
 Last value is very hard to beat, so that it speaks alone until another has done better on what came afterwards.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,14 +39,14 @@ class Outlook:
     """Demand per second of each series at each of `seconds_ahead` (the last is the horizon): [moment, series].
 
     `upper` is the 90th percentile; both are NaN for a series that was never seen. `coverage` is the share of
-    recent outcomes that lay in the 90 % band said of them, over all series, NaN before the first; `heard` are the
-    experts that beat last value at the horizon.
+    recent outcomes of each series that lay in the 90 % band said of them, NaN before the first; `heard` are the
+    experts that beat last value at the horizon in any series.
     """
 
     seconds_ahead: tuple[float, ...]
     point: Series
     upper: Series
-    coverage: float
+    coverage: Series
     heard: tuple[str, ...]
 
 
@@ -80,12 +79,12 @@ def _loss(history: Series, said: Series, horizon: int, judged: np.ndarray, memor
 def outlook(observed: Series, grid: Grid, horizon_seconds: float) -> Outlook:
     """Demand from now to `horizon_seconds` ahead, at three moments at most, from the history [series, time].
 
-    Both ends of a column count: the last moment is the first column's end that is not before the horizon.
+    The last moment is the end of the first column that does not end before the horizon.
     """
     furthest = max(1, int(np.ceil(horizon_seconds / grid.step_seconds)))
     horizons = sorted({max(1, round(furthest * (i + 1) / HORIZONS)) for i in range(HORIZONS)})
     points, uppers = [], []
-    inside: Sequence[float] = ()
+    coverage = np.full(observed.shape[0], np.nan)
     weights: dict[str, Series] = {}
     unseen = ~np.isfinite(observed).any(axis=1)
     for horizon in horizons:
@@ -95,12 +94,20 @@ def outlook(observed: Series, grid: Grid, horizon_seconds: float) -> Outlook:
         points.append(point)
         uppers.append(np.maximum(spread.quantiles[0, :, -1], point))
         weights = mix.weights
-        recent = spread.below[1:, :, -grid.steps(MEMORY_SECONDS) :]
-        inside = (recent[1] - recent[0])[np.isfinite(recent[0])]
+        coverage = _coverage(spread.below[1:, :, -grid.steps(MEMORY_SECONDS) :])
     return Outlook(
         seconds_ahead=tuple(horizon * grid.step_seconds for horizon in horizons),
         point=np.stack(points),
         upper=np.stack(uppers),
-        coverage=float(np.mean(inside)) if len(inside) else float("nan"),
+        coverage=coverage,
         heard=tuple(name for name, each in weights.items() if each[:, -1].any()),
     )
+
+
+def _coverage(below: Series) -> Series:
+    """Share of outcomes between two quantiles, for each series."""
+    inside = below[1] - below[0]
+    known = np.isfinite(inside)
+    count = known.sum(axis=1)
+    share: Series = np.where(count > 0, np.where(known, inside, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    return share

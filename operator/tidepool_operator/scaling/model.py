@@ -3,12 +3,14 @@
 Zero, missing and stale are three things: `Known(0.0)` is the only one that says that nothing was going on.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from tidepool_api.scaling import Mode, SelectPolicy
+from tidepool_operator.scaling.capacity import Capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,14 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LivePod:
-    """A pod of a pool as the operator's cache knows it, without those that are being deleted."""
+    """A pod of a pool as the operator's cache knows it, without those that are being deleted.
+
+    `startup_seconds` is the time from its creation to its being ready, for one that is ready and never restarted.
+    """
 
     name: str
     state: PodState
+    startup_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class PoolReading:
     time_to_first_token_seconds: Sample = _UNREAD  # 90th percentile over all pods
     time_per_output_token_seconds: Sample = _UNREAD  # 90th percentile over all pods
     trouble: str | None = None
+    identity: str = ""  # the pool's, see ScaledPool
 
     def ready(self) -> tuple[PodReading, ...]:
         """The pods that serve."""
@@ -143,6 +150,8 @@ class ScalingSpec:
     time_to_first_token_seconds: float | None = None
     time_per_output_token_seconds: float | None = None
     idle_after_seconds: float = 600.0
+    predicts: bool = False
+    season_seconds: float = 86_400.0
     scale_up: Behavior = SCALE_UP_DEFAULT
     scale_down: Behavior = SCALE_DOWN_DEFAULT
 
@@ -156,6 +165,7 @@ class ScaledPool:
     replicas: int
     spec: ScalingSpec
     pods: tuple[LivePod, ...] = ()
+    identity: str = ""  # of model and flags: what is learned of one says nothing of another
 
     @property
     def key(self) -> str:
@@ -164,11 +174,37 @@ class ScaledPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """Demand expected at the end of `horizon_seconds`, as replicas by resource."""
+class Moment:
+    """The 90th percentile of demand (tokens a second, prompts without cached ones) at a time (Unix seconds)."""
 
-    horizon_seconds: float
-    replicas: Mapping[str, float]
+    at: float
+    prompt_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Demand at moments up to the time that a new pod needs, the last one at or after it.
+
+    `startup_seconds` is the 90th percentile of start-ups; `heard` the experts that speak beside last value;
+    `coverage` the share of recent outcomes within the 90 % band.
+    """
+
+    startup_seconds: float
+    moments: tuple[Moment, ...]
+    heard: tuple[str, ...] = ()
+    coverage: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What one replica serves within the targets (tokens a second of one kind alone), and how long one starts."""
+
+    prefill_tokens_per_second: float
+    output_tokens_per_second: float
+    source: str
+    startup_p50_seconds: float | None = None
+    startup_p90_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +212,9 @@ class Decision:
     """The autoscaler's answer for one pool; `time` is Unix seconds, `replicas` what the pool should have.
 
     `reason` is CamelCase and stable, `message` says it in words with the numbers behind it, `binding` names what
-    decided (kv, waiting, latency, forecast, demand, idle, bounds, data or none), and `samples` holds the figures
-    as read.
+    decided (kv, waiting, latency, prefill, decode, demand, idle, bounds, data or none), `forecast` says what is
+    expected where anything is, `learned` what a replica can serve, where it is known, and `samples` holds the
+    figures as read.
     """
 
     time: float
@@ -185,6 +222,8 @@ class Decision:
     reason: str
     message: str
     binding: str = "none"
+    forecast: str = ""
+    learned: Learned | None = None
     samples: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -209,3 +248,6 @@ class Memory:
     saturated_at: float | None = None
     ready_pods: int | None = None
     ready_pods_since: float | None = None
+    capacity: Capacity = field(default_factory=Capacity)
+    capacity_read_at: float | None = None
+    startups: tuple[tuple[str, float], ...] = ()  # (pod, seconds from creation to ready), the newest last

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidepool_api.scaling import MAX_REPLICAS
 from tidepool_operator.scaling import figures
-from tidepool_operator.scaling.model import Forecast, Memory, PoolReading, ScalingSpec
+from tidepool_operator.scaling.model import Memory, PoolReading, ScalingSpec
 
 # The HPA's: a need within a tenth of what is there changes nothing.
 # https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
@@ -32,6 +32,7 @@ class Need:
     resource: str
     replicas: float
     words: str
+    beside: str = ""  # what else is to be said, after what binds
 
 
 def step(need: float, current: int) -> int:
@@ -46,17 +47,24 @@ def one_more(count: int) -> float:
     return max(count + 1.0, count * (1 + TOLERANCE) + 1e-6)
 
 
-def needs(
-    now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory, forecast: Forecast | None
-) -> list[Need]:
-    """What every resource with figures asks for; empty when no ready pod has any."""
+def whole(need: float, current: int) -> int:
+    """Whole replicas for a need that is expected: as `step`, and more beyond the smallest excess.
+
+    What is measured swings about what is; an upper quantile does not, and a tenth of a large pool is much.
+    """
+    if need > current or need <= current - 1:
+        return math.ceil(min(need, MAX_REPLICAS) - 1e-9)
+    return current
+
+
+def needs(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> list[Need]:
+    """What every resource asks for by what is now; empty when no ready pod has figures."""
     found = [
         kv(reading, spec),
         waiting(now, reading, current, memory),
         latency(now, reading, spec, current, memory),
     ]
-    ahead = [] if forecast is None else predicted(forecast)
-    return [need for need in found if need is not None] + ahead
+    return [need for need in found if need is not None]
 
 
 def kv(reading: PoolReading, spec: ScalingSpec) -> Need | None:
@@ -134,15 +142,6 @@ def latency(now: float, reading: PoolReading, spec: ScalingSpec, current: int, m
     if ratio * current > current - 1:
         return Need("latency", float(current), words)
     return Need("latency", ratio * current, words)
-
-
-def predicted(forecast: Forecast) -> list[Need]:
-    """What is expected at the horizon."""
-    return [
-        Need("forecast", replicas, f"{resource} expected {forecast.horizon_seconds:.0f} s ahead")
-        for resource, replicas in forecast.replicas.items()
-        if math.isfinite(replicas) and replicas >= 0
-    ]
 
 
 def pods_in_words(count: int) -> str:

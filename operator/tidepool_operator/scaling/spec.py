@@ -13,7 +13,7 @@ from tidepool_operator.scaling.model import (
 
 def from_api(scaling: Scaling) -> ScalingSpec:
     """Plain numbers of a validated `spec.scaling`; where it has no policies, the HPA's defaults hold."""
-    targets, pace = scaling.targets, scaling.behavior
+    targets, pace, prediction = scaling.targets, scaling.behavior, scaling.prediction
     return ScalingSpec(
         min_replicas=scaling.min_replicas,
         max_replicas=scaling.max_replicas,
@@ -22,6 +22,8 @@ def from_api(scaling: Scaling) -> ScalingSpec:
         time_to_first_token_seconds=_seconds(targets.time_to_first_token),
         time_per_output_token_seconds=_seconds(targets.time_per_output_token),
         idle_after_seconds=duration_seconds(scaling.idle_after),
+        predicts=prediction.enabled,
+        season_seconds=duration_seconds(prediction.season),
         scale_up=_behavior(pace.scale_up, SCALE_UP_DEFAULT),
         scale_down=_behavior(pace.scale_down, SCALE_DOWN_DEFAULT),
     )

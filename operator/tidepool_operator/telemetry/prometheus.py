@@ -1,9 +1,10 @@
 """What Prometheus knows of all pools, in a bounded number of queries a tick however many pools there are."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,7 +16,10 @@ from urllib3.util.retry import Retry
 
 from tidepool_api.rules import RATE_WINDOW, Rule, asked_rules
 from tidepool_operator.scaling.model import PoolReading, ScaledPool
+from tidepool_operator.scaling.record import BIN_SECONDS
+from tidepool_operator.telemetry import history
 from tidepool_operator.telemetry.errors import PrometheusAway
+from tidepool_operator.telemetry.history import Past
 from tidepool_operator.telemetry.series import Place, Snapshot, parse, readings
 
 # Queries at the same time. prometheus-api-client blocks, so each takes a thread.
@@ -64,6 +68,12 @@ class Prometheus:
         stale_after_seconds = self._settings.stale_after_seconds
         return readings(pools, self._last, now=now, stale_after_seconds=stale_after_seconds, trouble=trouble)
 
+    async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
+        """Recorded demand of past days of a few pools that share a season. Raises PrometheusAway."""
+        begin, end = history.span(now, pools[0].spec.season_seconds)
+        answer = await self._queued(partial(self._ask_range, history.query(pools), begin, end))
+        return history.past(answer, begin, end)
+
     async def close(self) -> None:
         """Drop the connections; a query that still runs ends with its timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -89,11 +99,14 @@ class Prometheus:
         return Snapshot(now, series, failed)
 
     async def _query(self, query: str, now: float) -> list[Any]:
+        return await self._queued(partial(self._ask, query, now))
+
+    async def _queued(self, ask: Callable[[], list[Any]]) -> list[Any]:
         # A thread cannot be cancelled: while those of an earlier tick hang, no new ones are piled up.
         self._asking = [future for future in self._asking if not future.done()]
         if len(self._asking) >= QUERIES:
             raise PrometheusAway(f"{self._name} is still busy with earlier queries")
-        future = asyncio.get_running_loop().run_in_executor(self._threads, partial(self._ask, query, now))
+        future = asyncio.get_running_loop().run_in_executor(self._threads, ask)
         future.add_done_callback(_seen)
         self._asking.append(future)
         # The client's timeout is between two bytes; this one is for the whole answer and the wait for a thread.
@@ -103,11 +116,24 @@ class Prometheus:
             raise PrometheusAway(f"{self._name} answers too slowly") from error
 
     def _ask(self, query: str, now: float) -> list[Any]:
-        """One instant query, in a thread. Raises PrometheusAway, never with more of the URL than host and port."""
+        """One instant query, in a thread. Raises PrometheusAway."""
         timeout_seconds = self._settings.timeout_seconds
         params = {"time": f"{now:.3f}", "timeout": f"{timeout_seconds:g}s"}
+        return self._answer(lambda: self._client.custom_query(query, params=params, timeout=timeout_seconds))
+
+    def _ask_range(self, query: str, begin: datetime, end: datetime) -> list[Any]:
+        """One range query in steps of a bin, in a thread. Raises PrometheusAway."""
+        timeout_seconds = self._settings.timeout_seconds
+        params = {"timeout": f"{timeout_seconds:g}s"}
+        step = f"{BIN_SECONDS:.0f}s"
+        ask = self._client.custom_query_range
+        return self._answer(lambda: ask(query, begin, end, step, params=params, timeout=timeout_seconds))
+
+    def _answer(self, ask: Callable[[], Any]) -> list[Any]:
+        """What the client answers. Raises PrometheusAway, never with more of the URL than host and port."""
+        timeout_seconds = self._settings.timeout_seconds
         try:
-            result = self._client.custom_query(query, params=params, timeout=timeout_seconds)
+            result = ask()
         except requests.Timeout as error:
             raise PrometheusAway(f"{self._name} did not answer within {timeout_seconds:g} s") from error
         except requests.ConnectionError as error:
@@ -128,6 +154,10 @@ class NoPrometheus:
         """Readings without a figure."""
         trouble = "no Prometheus is configured; set TIDEPOOL_PROMETHEUS_URL"
         return readings(pools, Snapshot(time=now), now=now, stale_after_seconds=0.0, trouble=trouble)
+
+    async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:  # noqa: ARG002 - the same for all
+        """No past: demand is known from now on."""
+        return {}
 
     async def close(self) -> None:
         """Nothing to let go of."""

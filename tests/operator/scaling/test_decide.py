@@ -9,7 +9,6 @@ from tidepool_api.scaling import Mode
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import (
     Demand,
-    Forecast,
     Known,
     Memory,
     Missing,
@@ -359,13 +358,3 @@ def test_message_says_why_an_idle_pool_stays() -> None:
     decision, _ = decide(NOW, reading, TO_ZERO, 1, settled(1, NOW))
 
     assert "not to zero: request figure of pod pod-0 is missing: target is down" in decision.message
-
-
-def test_forecast_adds_to_what_is_needed_now_and_takes_nothing_away() -> None:
-    reading = pool(*pods(2, kv=0.7))
-
-    more, _ = decide(NOW, reading, SPEC, 2, settled(2, NOW), Forecast(240.0, {"kv": 4.2}))
-    less, _ = decide(NOW, reading, SPEC, 2, settled(2, NOW), Forecast(240.0, {"kv": 0.3}))
-
-    assert (more.replicas, more.binding) == (5, "forecast")
-    assert less.replicas == 2

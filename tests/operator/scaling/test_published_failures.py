@@ -6,7 +6,7 @@ import pytest
 
 from fakes.readings import GONE, NOBODY, Pool, asked, blind, pod, pool, settled
 from tidepool_operator.scaling.decide import decide
-from tidepool_operator.scaling.model import Forecast, Known, Memory, Missing, PodState, ScalingSpec
+from tidepool_operator.scaling.model import Forecast, Known, Memory, Missing, Moment, PodState, ScalingSpec
 
 NOW = 1_800_000_000.0
 LONG_IDLE = {"idle_since": NOW - 7200}
@@ -143,8 +143,9 @@ def test_a_manual_edit_is_taken_as_the_new_start() -> None:
 def test_a_forecast_that_is_no_forecast_is_not_heard(predicted: float) -> None:
     """ai-dynamo/dynamo#14493: negative forecasts; NaN and infinities likewise."""
     reading = pool(pod(kv=0.7))
+    forecast = Forecast(225.0, (Moment(NOW + 240, predicted, predicted),))
 
-    decision, _ = decide(NOW, reading, ScalingSpec(1, 8), 1, settled(1, NOW), Forecast(240.0, {"kv": predicted}))
+    decision, _ = decide(NOW, reading, ScalingSpec(1, 8, predicts=True), 1, settled(1, NOW), forecast)
 
     assert decision.replicas == 1
 

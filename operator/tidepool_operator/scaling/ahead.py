@@ -1,0 +1,191 @@
+"""What demand asks for until a new pod could be ready: the worst moment, by every resource."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from tidepool_operator.scaling import capacity as learning
+from tidepool_operator.scaling import figures
+from tidepool_operator.scaling.capacity import Capacity, Load
+from tidepool_operator.scaling.model import (
+    Forecast,
+    Learned,
+    LivePod,
+    Memory,
+    Moment,
+    PodReading,
+    PoolReading,
+    ScalingSpec,
+)
+from tidepool_operator.scaling.needs import Need
+
+# Scrapes come every 15 s: what is read more often is the same reading again.
+READING_SECONDS: Final = 15.0
+# Without a start-up measured: what an engine of 8 billion parameters takes from a warm disk, doubled.
+STARTUP_SECONDS: Final = 120.0
+STARTUPS_KEPT: Final = 20
+# KV in use says nothing of KV per token while so few tokens are made.
+LEAST_TOKENS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The need of the worst moment, and the moment."""
+
+    need: Need
+    moment: Moment
+
+
+def demand_now(now: float, reading: PoolReading) -> Moment | None:
+    """What all ready pods work on now; None while a figure of one is missing."""
+    ready = reading.ready()
+    loads = [_tokens(pod) for pod in ready]
+    known = [load for load in loads if load is not None]
+    if not ready or len(known) < len(loads):
+        return None
+    return Moment(now, sum(prompt for prompt, _ in known), sum(output for _, output in known))
+
+
+def requests_now(reading: PoolReading) -> float:
+    """Requests a second that all ready pods end; of those that tell it."""
+    return sum(figures.usable(pod.requests_rate) or 0.0 for pod in reading.ready())
+
+
+def ahead(
+    now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory, forecast: Forecast | None
+) -> Ahead | None:
+    """What the worst moment from now to the horizon asks for; None without a forecast."""
+    if forecast is None:
+        return None
+    present = demand_now(now, reading)
+    coming = [moment for moment in forecast.moments if _sound(moment) and moment.at > now]
+    moments = coming if present is None else [present, *coming]
+    asked = [
+        Ahead(need, moment)
+        for moment in moments
+        for need in (_time(moment, spec, memory.capacity), _kv(moment, present, reading, spec))
+        if need is not None
+    ]
+    if not asked:
+        return None
+    worst = max(asked, key=lambda each: each.need.replicas)
+    return Ahead(replace(worst.need, words=_words(now, worst, forecast)), worst.moment)
+
+
+def observed(now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory) -> Memory:
+    """Memory with what this reading teaches of capacity; learning begins anew for another model or other flags."""
+    capacity = memory.capacity
+    if reading.identity != capacity.identity:
+        capacity = Capacity(identity=reading.identity)
+    elif memory.capacity_read_at is not None and now - memory.capacity_read_at < READING_SECONDS:
+        return memory
+    loads = [load for pod in reading.ready() if (load := _load(pod)) is not None]
+    if loads:
+        mean = Load(*(sum(each) / len(loads) for each in zip(*loads, strict=True)))
+        share = capacity.load(mean.prompt_tokens, mean.output_tokens)
+        limit = capacity.limit(spec.time_per_output_token_seconds)
+        capacity = learning.learned(capacity, mean)
+        if _settled(now, memory):
+            capacity = learning.judged(capacity, share, limit, _worst_latency(reading, spec))
+    return replace(memory, capacity=capacity, capacity_read_at=now)
+
+
+def started(memory: Memory, pods: Iterable[LivePod]) -> Memory:
+    """Memory with the start-ups of pods that it does not know yet."""
+    known = dict(memory.startups)
+    new = tuple(
+        (pod.name, pod.startup_seconds)
+        for pod in pods
+        if pod.startup_seconds is not None and pod.startup_seconds > 0 and pod.name not in known
+    )
+    return replace(memory, startups=(*memory.startups, *new)[-STARTUPS_KEPT:]) if new else memory
+
+
+def startup_p90(memory: Memory) -> float:
+    """Seconds from a pod's creation to its being ready, 90th percentile of the last ones."""
+    measured = _startup(memory, 0.9)
+    return STARTUP_SECONDS if measured is None else measured
+
+
+def learned(spec: ScalingSpec, memory: Memory) -> Learned:
+    """What is known of a replica, for the status."""
+    capacity = memory.capacity
+    limit, (_, prefill, output) = capacity.limit(spec.time_per_output_token_seconds), capacity.figures
+    return Learned(
+        prefill_tokens_per_second=limit / prefill,
+        output_tokens_per_second=limit / output,
+        source=capacity.told(),
+        startup_p50_seconds=_startup(memory, 0.5),
+        startup_p90_seconds=_startup(memory, 0.9),
+    )
+
+
+def _startup(memory: Memory, share: float) -> float | None:
+    """Nearest rank among the start-ups that were seen."""
+    seconds = sorted(took for _, took in memory.startups)
+    return seconds[math.ceil(share * len(seconds)) - 1] if seconds else None
+
+
+def _time(moment: Moment, spec: ScalingSpec, capacity: Capacity) -> Need:
+    load = capacity.load(moment.prompt_tokens, moment.output_tokens)
+    limit = capacity.limit(spec.time_per_output_token_seconds)
+    return Need(capacity.binding(moment.prompt_tokens, moment.output_tokens), load / limit, "")
+
+
+def _kv(moment: Moment, present: Moment | None, reading: PoolReading, spec: ScalingSpec) -> Need | None:
+    """KV cache, taken to grow as the output does."""
+    if present is None or present.output_tokens < LEAST_TOKENS or moment is present:
+        return None
+    used = figures.total(reading.ready(), figures.kv_usage)
+    return Need("kv", used * moment.output_tokens / present.output_tokens / spec.kv_utilization, "")
+
+
+def _words(now: float, worst: Ahead, forecast: Forecast) -> str:
+    moment, resource = worst.moment, worst.need.resource
+    what = ("prompt", moment.prompt_tokens) if resource == "prefill" else ("output", moment.output_tokens)
+    rate = f"{what[0]} tokens {what[1]:,.0f}/s"
+    if moment.at <= now:
+        return f"{rate} now"
+    when = datetime.fromtimestamp(moment.at, UTC).strftime("%H:%M")
+    return (
+        f"P90 of {rate} at {when}, {moment.at - now:.0f} s ahead (start-up P90 {forecast.startup_seconds:.0f} s)"
+    )
+
+
+def _sound(moment: Moment) -> bool:
+    return all(math.isfinite(each) and each >= 0 for each in (moment.prompt_tokens, moment.output_tokens))
+
+
+def _tokens(pod: PodReading) -> tuple[float, float] | None:
+    """Prompt tokens to compute and output tokens, a second."""
+    prompt, output = figures.usable(pod.prompt_tokens_rate), figures.usable(pod.output_tokens_rate)
+    if prompt is None or output is None:
+        return None
+    # An engine without a prefix cache has no such figure.
+    return max(0.0, prompt - (figures.usable(pod.cached_tokens_rate) or 0.0)), output
+
+
+def _load(pod: PodReading) -> tuple[float, float, float] | None:
+    running, tokens = figures.running(pod), _tokens(pod)
+    return None if running is None or tokens is None else (running, *tokens)
+
+
+def _settled(now: float, memory: Memory) -> bool:
+    """Percentiles look back over a minute: sooner after the pods changed they speak of other pods."""
+    return memory.ready_pods_since is not None and now - memory.ready_pods_since >= 60.0
+
+
+def _worst_latency(reading: PoolReading, spec: ScalingSpec) -> float | None:
+    """The highest latency over its target."""
+    pairs = (
+        (reading.time_to_first_token_seconds, spec.time_to_first_token_seconds),
+        (reading.time_per_output_token_seconds, spec.time_per_output_token_seconds),
+    )
+    ratios = [
+        value / target
+        for sample, target in pairs
+        if target is not None and (value := figures.usable(sample)) is not None
+    ]
+    return max(ratios, default=None)

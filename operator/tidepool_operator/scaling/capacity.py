@@ -1,0 +1,193 @@
+"""What one replica can serve, learned from the pool's own figures.
+
+An engine works in steps. A step costs something by itself, something for each sequence that gets a token in it,
+and something for each prompt token that it computes on the side:
+
+    step = base + per_output_token * running + per_prefill_token * (prompt tokens a second * step)
+
+A sequence gets a token a step, so the step's length is running / output tokens a second, and all of it can be read
+off the figures that every engine has. Solved for the step, with w the share of its time that demand alone takes,
+
+    w = per_prefill_token * prompt tokens a second + per_output_token * output tokens a second
+    step = base / (1 - w)
+
+so that a target for the time per token is a limit of w, 1 - base / target, and replicas are demand's w over it.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Llama-3.1-8B on two A100, fitted to SageServe's tables (github.com/shashwatj07/SageServe, MIT): seconds of a
+# step, of a prompt token, and of a sequence with a context of a thousand tokens in a step. Another model is
+# another figure, which is why the first readings weigh more than this.
+PRIOR: Final = (0.0083, 5.0e-5, 2.8e-4)
+# The prior may be wrong by its threefold, in each figure.
+PRIOR_DEVIATION: Final = 3.0
+# One reading's step is within so much of the model's: scrapes do not fall together with what they count.
+NOISE: Final = 0.15
+# So many readings are believed whatever they say.
+SETTLED: Final = 20
+# A reading weighs half as much after some 700 of them, three hours at one in 15 s.
+FORGETTING: Final = 0.999
+# Share of an engine's time that demand may take where no latency says how much, and between what it is learned:
+# a tenth is left for chance at least, and a target that fails even at a third is missed for another reason.
+LOAD_LIMIT: Final = 0.85
+LOAD_LIMITS: Final = (0.35, 0.90)
+# A reading beyond a target takes so much off the limit, one within its targets near the limit gives back less: at
+# rest a target is missed in about one reading of eleven.
+LIMIT_DOWN: Final = 0.02
+LIMIT_UP: Final = 0.002
+NEAR_LIMIT: Final = 0.9
+# No engine shows as much of anything; NaN is not less either.
+MOST: Final = 1e9
+
+Matrix = NDArray[np.float64]
+
+# The prior as readings would put it: how sure it is of each figure, and where that pulls.
+_SURE: Final = tuple((i == j) / (PRIOR_DEVIATION * PRIOR[i]) ** 2 for i in range(3) for j in range(3))
+_PULL: Final = tuple(1.0 / (PRIOR_DEVIATION**2 * figure) for figure in PRIOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Means over the ready pods: sequences, and tokens a second (prompts without cached ones)."""
+
+    running: float
+    prompt_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The model's three figures (seconds), how sure they are, and the load that targets allow.
+
+    `identity` names the model and flags that they were learned with. `precision` (3x3, row by row) and `pull` are
+    what the readings add up to: the figures solve precision x figures = pull.
+    """
+
+    identity: str = ""
+    figures: tuple[float, float, float] = PRIOR
+    precision: tuple[float, ...] = _SURE
+    pull: tuple[float, ...] = _PULL
+    readings: int = 0
+    load_limit: float = LOAD_LIMIT
+
+    def load(self, prompt_tokens: float, output_tokens: float) -> float:
+        """Engine-seconds a second that demand takes (tokens a second): the replicas that it would keep busy."""
+        _, prefill, output = self.figures
+        return prefill * prompt_tokens + output * output_tokens
+
+    def limit(self, time_per_output_token_seconds: float | None) -> float:
+        """Share of a replica's time that demand may take within the targets."""
+        if time_per_output_token_seconds is None:
+            return self.load_limit
+        allowed = 1.0 - self.figures[0] / time_per_output_token_seconds
+        return min(self.load_limit, max(LOAD_LIMITS[0], allowed))
+
+    def binding(self, prompt_tokens: float, output_tokens: float) -> str:
+        """Which of the two takes more of the engines' time."""
+        _, prefill, output = self.figures
+        return "prefill" if prefill * prompt_tokens > output * output_tokens else "decode"
+
+    def doubt(self, load: Load) -> float:
+        """Deviation of the step's length at a load as a share of it."""
+        step = _step(load)
+        if step is None:
+            return PRIOR_DEVIATION
+        row = _row(load, step)
+        return math.sqrt(max(0.0, float(row @ np.linalg.solve(_matrix(self.precision), row))))
+
+    def told(self) -> str:
+        """Where the figures come from, in words."""
+        if self.readings == 0:
+            return "a prior: no reading under load yet"
+        base, spread = self.figures[0], math.sqrt(float(np.linalg.inv(_matrix(self.precision))[0, 0]))
+        count = int(float(f"{self.readings:.1g}"))
+        return f"some {count} readings; a step takes {1000 * base:.2g} ms, give or take {1000 * spread:.1g}"
+
+
+def learned(capacity: Capacity, load: Load) -> Capacity:
+    """With one more reading, by least squares of relative errors about the prior; without work it says nothing."""
+    step = _step(load)
+    if step is None:
+        return capacity
+    row = _row(load, step)
+    if capacity.readings >= SETTLED:
+        # A hiccup is not the engine's speed: a reading is heard up to three deviations from the model's.
+        heard = float(row @ np.array(capacity.figures))
+        off = 3.0 * math.hypot(NOISE, capacity.doubt(load))
+        said = min(max(1.0, heard - off), heard + off)
+    else:
+        said = 1.0
+    faded, prior = FORGETTING, 1.0 - FORGETTING
+    precision = faded * _matrix(capacity.precision) + prior * _matrix(_SURE) + np.outer(row, row) / NOISE**2
+    pull = faded * np.array(capacity.pull) + prior * np.array(_PULL) + row * said / NOISE**2
+    return replace(
+        capacity,
+        figures=_solved(precision, pull),
+        precision=tuple(float(each) for each in precision.ravel()),
+        pull=tuple(float(each) for each in pull),
+        readings=capacity.readings + 1,
+    )
+
+
+def judged(capacity: Capacity, load: float, limit: float, worst: float | None) -> Capacity:
+    """With the load limit after one look at the latencies; `worst` is the highest of them over its target.
+
+    `load` is the share of their time that the ready replicas spend on demand.
+    """
+    if worst is None or not math.isfinite(load) or not math.isfinite(worst):
+        return capacity
+    lowest, highest = LOAD_LIMITS
+    if worst > 1.0 and load > lowest:
+        # Not below what missed it: at once when the target breaks far below the limit.
+        lower = min(capacity.load_limit, max(load, lowest)) - LIMIT_DOWN
+        return replace(capacity, load_limit=max(lowest, lower))
+    if worst <= 1.0 and load >= NEAR_LIMIT * limit:
+        return replace(capacity, load_limit=min(highest, capacity.load_limit + LIMIT_UP))
+    return capacity
+
+
+def _step(load: Load) -> float | None:
+    """Seconds of a step; None where nothing ran or the figures do not fit together."""
+    values = (load.running, load.prompt_tokens, load.output_tokens)
+    if not all(0 <= value < MOST for value in values):
+        return None
+    if load.running < 0.5 or load.output_tokens <= 0:
+        return None
+    step = load.running / load.output_tokens
+    return step if 1e-4 <= step <= 10.0 else None
+
+
+def _row(load: Load, step: float) -> Matrix:
+    """The step in shares of itself, so that errors count relative to it."""
+    return np.array([1.0, load.prompt_tokens * step, load.running]) / step
+
+
+def _matrix(rows: tuple[float, ...]) -> Matrix:
+    return np.array(rows).reshape(3, 3)
+
+
+def _solved(precision: Matrix, pull: Matrix) -> tuple[float, float, float]:
+    """The most likely figures of which none is below a thousandth of the prior's."""
+    floor = np.array(PRIOR) / 1000
+    scale = np.array(PRIOR)  # the figures differ by powers of ten
+    free = [0, 1, 2]
+    figures = floor.copy()
+    while free:
+        fixed = [index for index in range(3) if index not in free]
+        matrix = precision[np.ix_(free, free)] * np.outer(scale[free], scale[free])
+        right = (pull[free] - precision[np.ix_(free, fixed)] @ floor[fixed]) * scale[free]
+        found = np.linalg.solve(matrix, right) * scale[free]
+        figures[free] = found
+        lowest = int(np.argmin(found - floor[free]))
+        if found[lowest] >= floor[free][lowest]:
+            break
+        figures[free[lowest]] = floor[free[lowest]]
+        del free[lowest]
+    base, prefill, output = (float(each) for each in figures)
+    return base, prefill, output
