@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim bench-router bench-full bench-page soak manifests flags demo down clean
+.PHONY: help lock setup lint unit test bench sim bench-router bench-full bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ unit: setup ## Tests that need neither cluster nor engine
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
+
+pages: setup ## Write the table of reasons into docs/operations.md
+	$(BIN)/python -m tidepool_operator.pages docs/operations.md
 
 flags: setup ## Generate the table of vLLM's flags from the engine itself
 	$(BIN)/python -m cluster.engine_flags

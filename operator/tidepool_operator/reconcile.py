@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from tidepool_api.contract import POD_DELETION_COST
 from tidepool_api.load import LoadReport
 from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.clues import ClueReader
 from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, OWNED, POD, Object, kind_of
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of
@@ -61,6 +62,7 @@ class Reconciler:
         self._sidecars = sidecars
         self._gateways = gateways
         self._recorder = recorder
+        self._clues = ClueReader(api, sidecars)
         self._repairs: dict[Key, tuple[int, dict[str, list[float]]]] = {}
 
     async def __call__(self, key: Key) -> float | None:
@@ -83,6 +85,8 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, raw: Object) -> float | None:
         observed = self._observe(key, raw)
+        clues, look_again = await self._clues.read(key.namespace, observed.pods)
+        observed = replace(observed, clues=clues)
         made = await self._unfought(key, raw, await self._plan(observed))
         await self._carry_out(key, made)
         await self._tell(key, raw, made)
@@ -93,8 +97,8 @@ class Reconciler:
             await self._recorder.post(raw, Note(Severity.WARNING, "EngineFlagUnknown", message))
         settings = sidecar_settings(observed.pool, observed.settings)
         missed = await self._sidecars.push(settings, observed.pods)
-        again = [made.requeue_after_seconds] if made.requeue_after_seconds is not None else []
-        return min([*again, *([_PUSH_AGAIN_SECONDS] if missed else [])], default=None)
+        again = (made.requeue_after_seconds, look_again, _PUSH_AGAIN_SECONDS if missed else None)
+        return min((seconds for seconds in again if seconds is not None), default=None)
 
     def _observe(self, key: Key, raw: Object) -> Observed:
         pool, problems = read(raw)

@@ -11,8 +11,8 @@ from tidepool_api.scaling import Scaling
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Object
 from tidepool_operator.cluster.store import Key, Store, key_of
-from tidepool_operator.pool.diagnosis import condition
 from tidepool_operator.pool.model import parse_time
+from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec

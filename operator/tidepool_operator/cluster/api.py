@@ -3,12 +3,12 @@
 Writes go through a fence: a process that lost the Lease cannot write any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidepool_api.contract import FIELD_MANAGER
 from tidepool_operator.cluster.client import Client
-from tidepool_operator.cluster.kinds import EVENT, Kind, Object, kind_of
+from tidepool_operator.cluster.kinds import CORE_EVENT, EVENT, POD, Kind, Object, kind_of
 from tidepool_operator.errors import NotFound
 
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
@@ -67,6 +67,22 @@ class Api:
             if not proceed:
                 return items
             query["continue"] = proceed
+
+    async def log(
+        self, namespace: str, pod: str, container: str, *, lines: int, limit: int, previous: bool
+    ) -> str:
+        """The last `lines` of a container's log, at most `limit` bytes; `previous`: of its life before."""
+        query = {"container": container, "tailLines": str(lines), "limitBytes": str(limit)}
+        if previous:
+            query["previous"] = "true"
+        return await self._client.text(POD.path(namespace, pod, "log"), query=query)
+
+    async def events_of(self, namespace: str, uid: str, limit: int) -> Sequence[Object]:
+        """The events of the core API about one object, at most `limit`."""
+        query = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(limit)}
+        page = await self._client.request("GET", CORE_EVENT.path(namespace), query=query)
+        found: Sequence[Object] = page.get("items") or []
+        return found
 
     async def apply(self, item: Object, *, dry_run: bool = False) -> Object:
         """Server-side apply: owned fields become ours, foreign fields stay, unknown fields are refused by name."""

@@ -117,6 +117,24 @@ class Client:
         Every request of the operator is idempotent (server-side apply, merge patches of absolute values, deletes,
         reads, creates under a fixed name), so all are tried again when no answer came. Raises ApiError.
         """
+        text = await self._tried(method, path, query, body, content_type, accept)
+        decoded: Object = json.loads(text) if text else {}
+        return decoded
+
+    async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
+        """What a GET answers that is no JSON, such as a log. Raises ApiError."""
+        found = await self._tried("GET", path, query, None, "application/json", "*/*")
+        return found.decode(errors="replace")
+
+    async def _tried(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        content_type: str,
+        accept: str,
+    ) -> bytes:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._once(method, path, query, body, content_type, accept)
@@ -135,7 +153,7 @@ class Client:
         body: object,
         content_type: str,
         accept: str,
-    ) -> Object:
+    ) -> bytes:
         url = f"{self._client.configuration.host}{path}"
         if query:
             url = f"{url}?{urlencode(query)}"
@@ -144,14 +162,13 @@ class Client:
             # Re-reads a projected token's file once a minute, through the configuration's own hook.
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], url, method, body)
             answer = await self._client.call_api(method, url, headers, body, _request_timeout=self._timeout)
-            text = await answer.read()  # type: ignore[no-untyped-call]
+            text: bytes = await answer.read()  # type: ignore[no-untyped-call]
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"{method} {path}: the API server did not answer: {reason}") from error
         if answer.status >= 400:
             raise _error(answer.status, text, answer.headers.get("Retry-After"))
-        decoded: Object = json.loads(text) if text else {}
-        return decoded
+        return text
 
 
 def _pause_seconds(error: ApiError, attempt: int) -> float | None:

@@ -47,6 +47,8 @@ DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisr
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+# Where the events of the kubelet and the scheduler can be selected by the object that they are about.
+CORE_EVENT: Final = Kind("", "v1", "events", "Event")
 EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
 
 # What the operator makes for a pool, in the order in which it is applied: what pods refer to comes first.

@@ -8,7 +8,7 @@ serve on during a rollout shows in readyReplicas, in Progressing and in Ready's 
 from dataclasses import dataclass
 
 from tidepool_api.status import PoolCondition
-from tidepool_operator.pool.diagnosis import TROUBLES, Finding, foremost
+from tidepool_operator.pool.diagnosis import TROUBLES, UNPLACED, Finding, foremost
 from tidepool_operator.pool.fleet import Counted
 from tidepool_operator.pool.model import Observed
 from tidepool_operator.pool.reasons import Reason, explain
@@ -123,7 +123,7 @@ def _capacity(picture: Picture) -> Verdict:
         what = f"{short} pods wait for {missing} more {accelerator.resource}"
         reason = Reason.INSUFFICIENT_ACCELERATORS
         return _no(kind, reason, explain(reason, what))
-    other = next((entry for entry in picture.findings if entry.reason is Reason.UNSCHEDULABLE), None)
+    other = next((entry for entry in picture.findings if entry.reason in UNPLACED), None)
     if other is not None:
         return _no(kind, other.reason, explain(other.reason, other.what))
     return _yes(kind, Reason.ENOUGH, "Every pod has found its place.")

@@ -1,37 +1,36 @@
-"""What is the matter with a pod: from its status to one stable reason. Unknown text never gets a specific one."""
+"""What is the matter with a pod: from its status, and what was asked about it, to one stable reason.
 
-import re
-from collections.abc import Mapping, Sequence
+Each kind of words has a table of its own: engine_signs (what vLLM says), pod_events (the kubelet and controllers)
+and placing (the scheduler). A text that stands in none of them never gets a specific reason.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tidepool_api.contract import ENGINE_CONTAINER, ROUTER_CONTAINER
-from tidepool_operator.pool.model import Object
+from tidepool_api.load import Health
+from tidepool_operator.pool import engine_log, engine_signs, pod_events
+from tidepool_operator.pool.clues import NO_CLUES
+from tidepool_operator.pool.log_tail import log_tail, scrubbed
+from tidepool_operator.pool.model import Clues, Object
+from tidepool_operator.pool.placing import why_unplaced
+from tidepool_operator.pool.pod_events import CONFIG, SECRET
+from tidepool_operator.pool.pod_status import (
+    IMAGE_REASONS,
+    condition,
+    container,
+    ended,
+    has_served,
+    is_waiting_for_volumes,
+    running,
+)
 from tidepool_operator.pool.reasons import Reason
 
-_IMAGE_REASONS: Final = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "RegistryUnavailable",
-        "SignatureValidationFailed",
-    }
-)
 _START_REASONS: Final = frozenset({"CreateContainerError", "RunContainerError", "PreCreateHookError"})
-# kubelet's words (pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables).
-_SECRET: Final = re.compile(r'secret "|in Secret ')
-_CONFIG: Final = re.compile(r'configmap "|in ConfigMap ')
-_TAIL_CHARACTERS: Final = 600
-_ERROR: Final = re.compile(r"\b\w*(Error|Exception|error:)")
-# vLLM's API server ends with these when its engine core has said the cause before (vllm/v1/engine/core_client.py).
-_ELSEWHERE: Final = re.compile(r"See root cause above|Failed core proc")
-# An engine may print its environment when it crashes; what looks like a token goes no further.
-_TOKENS: Final = re.compile(
-    r"hf_[A-Za-z0-9]{8,}|(?i:bearer)\s+\S+|(?i:(?:token|api[-_]?key|password)['\"]?\s*[=:]\s*)\S+"
-)
+# 128 and the signal's number: SIGKILL and SIGTERM, which is how the kubelet ends a container.
+_SIGNALLED: Final = (0, 137, 143)
+_GONE: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +45,50 @@ class Finding:
 ORDER: Final = (
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_REFUSED,
+    Reason.IMAGE_NOT_FOUND,
+    Reason.IMAGE_PULL_DENIED,
     Reason.IMAGE_PULL_FAILED,
     Reason.SECRET_MISSING,
     Reason.CONFIG_MISSING,
     Reason.CONTAINER_CONFIG_INVALID,
     Reason.CONTAINER_START_FAILED,
-    Reason.ENGINE_OUT_OF_MEMORY,
+    Reason.SANDBOX_FAILED,
+    *dict.fromkeys(sign.reason for sign in engine_signs.SIGNS),
+    Reason.PROBE_ENDS_ENGINE,
     Reason.ENGINE_CRASHED,
     Reason.ROUTER_CRASHED,
+    Reason.ROUTER_NOT_READY,
     Reason.INSUFFICIENT_ACCELERATORS,
+    Reason.VOLUME_PENDING,
+    Reason.VOLUME_NOT_MOUNTED,
+    Reason.TAINT_NOT_TOLERATED,
+    Reason.NODE_SELECTOR_UNMATCHED,
+    Reason.INSUFFICIENT_RESOURCES,
     Reason.UNSCHEDULABLE,
+    Reason.EVICTED,
+    Reason.NODE_LOST,
     Reason.POD_FAILED,
+    Reason.ENGINE_HUNG,
     Reason.ENGINE_NOT_READY,
+    Reason.STALE_CRD,
     Reason.LOADING,
     Reason.STARTING,
     Reason.DRAINING,
 )
 TROUBLES: Final = frozenset(ORDER[: ORDER.index(Reason.LOADING)])
+# Pods that have no place yet.
+UNPLACED: Final = frozenset(
+    {
+        Reason.VOLUME_PENDING,
+        Reason.TAINT_NOT_TOLERATED,
+        Reason.NODE_SELECTOR_UNMATCHED,
+        Reason.INSUFFICIENT_RESOURCES,
+        Reason.UNSCHEDULABLE,
+    }
+)
 
 
-def diagnose(pod: Object, accelerator: str) -> Finding | None:
+def diagnose(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> Finding | None:
     """None for a pod that serves. `accelerator` is the resource that the pool asks for."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     name = metadata["name"]
@@ -74,17 +97,10 @@ def diagnose(pod: Object, accelerator: str) -> Finding | None:
     if condition(pod, "Ready").get("status") == "True":
         return None
     if status.get("phase") == "Failed":
-        return Finding(
-            Reason.POD_FAILED, f"Pod {name}: {status.get('reason') or 'Failed'}: {status.get('message', '')}"
-        )
-    return _unplaced(pod, accelerator) or _containers(pod) or _coming(pod)
-
-
-def condition(item: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """A condition of any object, empty when it has none of that type."""
-    conditions = (item.get("status") or {}).get("conditions") or []
-    found: Mapping[str, Any] = next((entry for entry in conditions if entry.get("type") == kind), {})
-    return found
+        return _failed(pod)
+    return (
+        _unplaced(pod, accelerator) or _lost(pod, clues) or _containers(pod, clues) or _preparing(pod, clues)
+    ) or _coming(pod, clues)
 
 
 def deployment_finding(deployment: Object) -> Finding | None:
@@ -102,16 +118,26 @@ def foremost(findings: Sequence[Finding]) -> Finding | None:
     return min(findings, key=lambda finding: ORDER.index(finding.reason), default=None)
 
 
+def _failed(pod: Object) -> Finding:
+    status, target = pod.get("status") or {}, condition(pod, "DisruptionTarget")
+    why = str(status.get("reason") or target.get("reason") or "Failed")
+    what = f"Pod {pod['metadata']['name']}: {why}: {status.get('message') or target.get('message', '')}"
+    if why == "Evicted":
+        return Finding(Reason.EVICTED, what)
+    gone = why in ("NodeLost", "NodeShutdown", "Terminated") or target.get("reason") in _GONE
+    return Finding(Reason.NODE_LOST if gone else Reason.POD_FAILED, what)
+
+
 def _unplaced(pod: Object, accelerator: str) -> Finding | None:
     placed = condition(pod, "PodScheduled")
     if placed.get("status") != "False":
         return None
-    message = str(placed.get("message", ""))
-    name = pod["metadata"]["name"]
-    if placed.get("reason") == "Unschedulable" and f"Insufficient {accelerator}" in message:
+    message, name = str(placed.get("message", "")), pod["metadata"]["name"]
+    reason = why_unplaced(message, accelerator) if message else Reason.UNSCHEDULABLE
+    if reason is Reason.INSUFFICIENT_ACCELERATORS:
         wanted = _requested(pod, accelerator)
-        return Finding(Reason.INSUFFICIENT_ACCELERATORS, f"A pod wants {wanted} {accelerator}: {message}")
-    return Finding(Reason.UNSCHEDULABLE, f"Pod {name} finds no node: {message or placed.get('reason')}")
+        return Finding(reason, f"A pod wants {wanted} {accelerator}: {message}")
+    return Finding(reason, f"Pod {name} finds no node: {message or placed.get('reason')}")
 
 
 def _requested(pod: Object, accelerator: str) -> str:
@@ -120,75 +146,92 @@ def _requested(pod: Object, accelerator: str) -> str:
     return next((str(limit[accelerator]) for limit in limits if accelerator in limit), "more")
 
 
-def _containers(pod: Object) -> Finding | None:
+def _lost(pod: Object, clues: Clues) -> Finding | None:
+    """A node that does not answer: its pods' readiness is taken away, their containers' status stands still."""
+    engine = container(pod, ENGINE_CONTAINER)
+    if not pod_events.node_lost(clues.events) or not engine.get("ready"):
+        return None
+    node = pod["spec"].get("nodeName")
+    return Finding(Reason.NODE_LOST, f"Pod {pod['metadata']['name']}: node {node} does not answer")
+
+
+def _containers(pod: Object, clues: Clues) -> Finding | None:
     status = pod.get("status") or {}
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    findings = [found for entry in statuses if (found := _container(pod["metadata"]["name"], entry))]
+    findings = [found for entry in statuses if (found := _container(pod["metadata"]["name"], entry, clues))]
     return foremost(findings)
 
 
-def _container(pod: str, status: Object) -> Finding | None:
+def _container(pod: str, status: Object, clues: Clues) -> Finding | None:
     waiting = (status.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     where = f"Pod {pod}, container {status['name']}"
-    if reason in _IMAGE_REASONS:
-        return Finding(Reason.IMAGE_PULL_FAILED, f"{where}: image {status.get('image')}: {message or reason}")
+    if reason in IMAGE_REASONS:
+        why, words = pod_events.image_reason(message, clues.events)
+        return Finding(why, f"{where}: image {status.get('image')}: {words or reason}")
     if reason == "CreateContainerConfigError":
         return Finding(_config_reason(message), f"{where}: {message}")
     if reason in _START_REASONS:
         return Finding(Reason.CONTAINER_START_FAILED, f"{where}: {message or reason}")
-    ended = _ended(status)
-    return _crash(where, status, ended) if ended else None
+    last = ended(status)
+    return _crash(where, status, last, clues) if last else None
 
 
 def _config_reason(message: str) -> Reason:
-    if _SECRET.search(message):
+    if SECRET.search(message):
         return Reason.SECRET_MISSING
-    return Reason.CONFIG_MISSING if _CONFIG.search(message) else Reason.CONTAINER_CONFIG_INVALID
+    return Reason.CONFIG_MISSING if CONFIG.search(message) else Reason.CONTAINER_CONFIG_INVALID
 
 
-def _ended(status: Object) -> Object | None:
-    """How the container ended; the last time, when it runs again and has not come up yet."""
-    now = (status.get("state") or {}).get("terminated")
-    before = (status.get("lastState") or {}).get("terminated")
-    return now or (None if status.get("ready") else before)
-
-
-def _crash(where: str, status: Object, ended: Object) -> Finding:
+def _crash(where: str, status: Object, last: Object, clues: Clues) -> Finding:
     times = status.get("restartCount", 0)
-    what = f"{where} ended with exit code {ended.get('exitCode')}, restarted {times} times"
-    if ended.get("reason") == "OOMKilled":
+    what = f"{where} ended with exit code {last.get('exitCode')}, restarted {times} times"
+    if last.get("reason") == "OOMKilled":
         return Finding(Reason.ENGINE_OUT_OF_MEMORY, f"{what}: the kernel killed it for its memory limit")
-    tail = log_tail(ended.get("message") or "")
-    reason = Reason.ENGINE_CRASHED if status["name"] == ENGINE_CONTAINER else Reason.ROUTER_CRASHED
-    if status["name"] not in (ENGINE_CONTAINER, ROUTER_CONTAINER):
-        reason = Reason.CONTAINER_START_FAILED
-    return Finding(reason, f"{what}: {tail}" if tail else what)
+    own = last.get("message") or ""
+    if status["name"] != ENGINE_CONTAINER:
+        tail = log_tail(own)
+        router = status["name"] == ROUTER_CONTAINER
+        reason = Reason.ROUTER_CRASHED if router else Reason.CONTAINER_START_FAILED
+        return Finding(reason, f"{what}: {tail}" if tail else what)
+    # The termination message is the last 2 KiB of the log: of a long trace it may hold no cause.
+    log = clues.log or own
+    said = engine_log.read_log(log)
+    if said is not None:
+        return Finding(said.reason, f"{what}: {scrubbed(said.words)}")
+    probe = pod_events.ended_by_probe(clues.events, ENGINE_CONTAINER)
+    if probe is not None and last.get("exitCode") in _SIGNALLED:
+        return Finding(Reason.PROBE_ENDS_ENGINE, f"{what}: {probe}")
+    tail = log_tail(log)
+    return Finding(Reason.ENGINE_CRASHED, f"{what}: {tail}" if tail else what)
 
 
-def log_tail(text: str) -> str:
-    """The end of a log as one line of bounded length, without what looks like a token."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # An exception's own line says more than the frames above it.
-    errors = [line for line in lines if _ERROR.search(line) and not _ELSEWHERE.search(line)]
-    shown = errors[-1] if errors else " | ".join(lines[-3:])
-    return _TOKENS.sub("[hidden]", shown)[-_TAIL_CHARACTERS:]
+def _preparing(pod: Object, clues: Clues) -> Finding | None:
+    if not is_waiting_for_volumes(pod):
+        return None
+    found = pod_events.preparing(clues.events)
+    if found is None:
+        return None
+    reason, message = found
+    return Finding(reason, f"Pod {pod['metadata']['name']} cannot be prepared: {message}")
 
 
-def _has_served(pod: Object, engine: Object) -> bool:
-    """Whether the engine was ready in its present life: its first readiness comes a while after its start."""
-    since = str(condition(pod, "Ready").get("lastTransitionTime") or "")
-    begun = str(((engine.get("state") or {}).get("running") or {}).get("startedAt") or "")
-    # Both are RFC 3339 in UTC with whole seconds, which sort as they follow one another.
-    return since > begun
-
-
-def _coming(pod: Object) -> Finding:
-    name = pod["metadata"]["name"]
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    engine: Object = next((entry for entry in statuses if entry["name"] == ENGINE_CONTAINER), {})
-    if engine.get("started") and _has_served(pod, engine):
-        return Finding(Reason.ENGINE_NOT_READY, f"Pod {name}: the engine had started and is not ready now")
-    if "running" in (engine.get("state") or {}):
+def _coming(pod: Object, clues: Clues) -> Finding:
+    name, engine = pod["metadata"]["name"], container(pod, ENGINE_CONTAINER)
+    if has_served(pod, engine):
+        return _fallen(name, clues)
+    if running(engine):
         return Finding(Reason.LOADING, f"Pod {name}: the engine loads its model")
     return Finding(Reason.STARTING, f"Pod {name} starts")
+
+
+def _fallen(name: str, clues: Clues) -> Finding:
+    """An engine that was ready, still runs, and is not ready now."""
+    said = engine_log.read_log(clues.log)
+    if said is not None and said.reason in (Reason.ACCELERATOR_ERROR, Reason.ACCELERATOR_OUT_OF_MEMORY):
+        return Finding(said.reason, f"Pod {name}: {scrubbed(said.words)}")
+    if clues.health is Health.HUNG:
+        return Finding(
+            Reason.ENGINE_HUNG, f"Pod {name}: the engine has requests and shows no sign of work, see its router"
+        )
+    return Finding(Reason.ENGINE_NOT_READY, f"Pod {name}: the engine had started and is not ready now")

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidepool_api.contract import POD_DELETION_COST, REVISION_LABEL
-from tidepool_operator.pool.diagnosis import Finding, condition, diagnose
-from tidepool_operator.pool.model import Object, parse_time
+from tidepool_operator.pool.clues import NO_CLUES
+from tidepool_operator.pool.diagnosis import Finding, diagnose
+from tidepool_operator.pool.model import Clues, Object, parse_time
+from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.reasons import Reason
 
 
@@ -61,7 +63,7 @@ class Counted:
         return max([made or 0.0, *(pod.changed_at for pod in self.pods if pod.ready)])
 
 
-def pod_facts(pod: Object, accelerator: str) -> PodFacts:
+def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFacts:
     """Narrow one pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     statuses = {entry["name"]: entry for entry in status.get("containerStatuses") or []}
@@ -77,7 +79,7 @@ def pod_facts(pod: Object, accelerator: str) -> PodFacts:
         cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         created_at=created,
         changed_at=parse_time(ready.get("lastTransitionTime")) or created,
-        finding=diagnose(pod, accelerator),
+        finding=diagnose(pod, accelerator, clues),
     )
 
 

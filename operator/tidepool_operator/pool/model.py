@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from tidepool_api.load import LoadReport
+from tidepool_api.load import Health, LoadReport
 from tidepool_api.modelpool import ModelPool
 from tidepool_api.trust import TrustedCallers
 from tidepool_operator.scaling.model import Decision
@@ -26,13 +26,31 @@ class RenderSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Happening:
+    """One event about a pod: Kubernetes' reason and words, and the part of the pod that it is about."""
+
+    reason: str
+    message: str
+    place: str = ""  # such as spec.containers{engine}
+
+
+@dataclass(frozen=True, slots=True)
+class Clues:
+    """Answers; what could not be had is empty. `log` is the end of the engine's log, events stand oldest first."""
+
+    log: str = ""
+    events: tuple[Happening, ...] = ()
+    health: Health | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One look at a pool; all objects are those with the pool's label in its namespace.
 
     `problems` say why the spec cannot be served ("field: what to do"). `refused` holds the API server's words by
     revision, from the strict dry run; `taken` names objects ("Service llama") that exist and belong to somebody
-    else. `loads` are load reports by pod name, `gateways` the addresses of the
-    gateways' pods. `history` holds past decisions, the newest first.
+    else. `loads` are load reports by pod name, `clues` what was asked about pods in trouble, `gateways` the
+    addresses of the gateways' pods. `history` holds past decisions, the newest first.
     """
 
     pool: ModelPool
@@ -44,6 +62,7 @@ class Observed:
     refused: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     loads: Mapping[str, LoadReport] = field(default_factory=dict)
+    clues: Mapping[str, Clues] = field(default_factory=dict)
     gateways: tuple[str, ...] = ()
     decision: Decision | None = None
     history: tuple[Decision, ...] = ()

@@ -6,6 +6,7 @@ from typing import Final
 
 from tidepool_api.units import duration_seconds
 from tidepool_operator.pool import render, zero
+from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.conditions import Picture
 from tidepool_operator.pool.diagnosis import Finding, deployment_finding
 from tidepool_operator.pool.drift import differs, stamped
@@ -52,7 +53,9 @@ def is_own(observed: Observed, item: Object) -> bool:
 def _revisions(observed: Observed) -> dict[str, Counted]:
     accelerator = observed.pool.spec.accelerator.resource
     deployments = [item for item in observed.objects if item["kind"] == "Deployment" and is_own(observed, item)]
-    return count(deployments, (pod_facts(pod, accelerator) for pod in observed.pods))
+    clues = observed.clues
+    facts = (pod_facts(pod, accelerator, clues.get(pod["metadata"]["name"], NO_CLUES)) for pod in observed.pods)
+    return count(deployments, facts)
 
 
 @dataclass(frozen=True, slots=True)

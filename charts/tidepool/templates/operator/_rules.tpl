@@ -1,4 +1,4 @@
-{{/* In every namespace that is looked after. No Secret, no exec, no logs, no Role: what pods need, users refer to. */}}
+{{/* In every namespace that is looked after. No Secret, no exec, no Role: what pods need, users refer to. */}}
 {{- define "tidepool.poolRules" -}}
 - apiGroups: [tidepool.dev]
   resources: [modelpools, agentworkflows]
@@ -40,6 +40,16 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+# What the kubelet says about a pod in trouble: volumes, images, probes.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+{{- if .Values.operator.readLogs }}
+# The end of the engine's log of a pod in trouble; without it only the last 2 KiB are known.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
 {{- end -}}
 
 {{/* In the operator's own namespace: leadership, the gateways' pods, and the fleet that they mount. */}}

@@ -1,0 +1,195 @@
+"""What real engines print when they end, and what is made of it (logs/make.py says how each log came about)."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cluster import engine_install
+from tidepool_operator.pool.engine_log import last_words, read_log
+from tidepool_operator.pool.engine_signs import KERNEL, LOGGED, SIGNS, USAGE, Sign
+from tidepool_operator.pool.log_tail import log_tail, scrubbed
+from tidepool_operator.pool.reasons import REMEDIES, Reason
+
+LOGS = Path(__file__).parent / "logs"
+# Log, reason (None: no row knows it, and EngineCrashed shows the last error), what the words must hold.
+EXPECTED: dict[str, tuple[Reason | None, str]] = {
+    "hub-unknown-model": (Reason.MODEL_NOT_FOUND, "acme/unknown"),
+    "hub-gated-no-token": (Reason.MODEL_GATED, "acme/gated"),
+    "hub-gated-not-granted": (Reason.MODEL_GATED, "acme/gated"),
+    "hub-bad-token": (Reason.TOKEN_REFUSED, "401 Unauthorized"),
+    "hub-unknown-revision": (Reason.REVISION_NOT_FOUND, "v9"),
+    "disk-full": (Reason.DISK_FULL, "No space left"),
+    "path-missing": (Reason.MODEL_NOT_FOUND, "/models/nothing/here"),
+    "architecture-unsupported": (Reason.MODEL_UNSUPPORTED, "NautilusForCausalLM"),
+    "flag-unknown": (Reason.ENGINE_FLAG_INVALID, "--max-num-sequences"),
+    "flag-choice": (Reason.ENGINE_FLAG_INVALID, "--dtype"),
+    "tensor-parallel": (Reason.PARALLELISM_UNFIT, "(2) must be divisible by tensor parallel size (3)"),
+    "quantization-unknown": (Reason.QUANTIZATION_UNFIT, "awqq"),
+    "quantization-missing": (Reason.QUANTIZATION_UNFIT, "awq"),
+    "architecture-unknown": (Reason.MODEL_UNSUPPORTED, "nautilus"),
+    "path-empty": (Reason.MODEL_FILES_INCOMPLETE, "/tmp/empty"),
+    "flag-value": (Reason.ENGINE_FLAG_INVALID, "--max-num-seqs"),
+    "length-too-long": (Reason.MODEL_LENGTH_UNFIT, "32768"),
+    "kv-cache-too-small": (Reason.KV_CACHE_TOO_SMALL, "the estimated maximum model length is 2097024"),
+    "kv-cache-none": (Reason.ENGINE_OUT_OF_MEMORY, "VLLM_CPU_KVCACHE_SPACE"),
+    "hub-unreachable": (Reason.HUB_UNREACHABLE, "couldn't connect"),
+    "weights-missing": (Reason.MODEL_FILES_INCOMPLETE, "/tmp/model"),
+    "adapter-missing": (Reason.ADAPTER_NOT_FOUND, "/adapters/sql"),
+}
+
+
+def text_of(name: str) -> str:
+    return (LOGS / f"{name}.log").read_text()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_real_log_has_its_reason(name: str) -> None:
+    reason, holds = EXPECTED[name]
+    said = read_log(text_of(name))
+
+    assert (said.reason if said else None) is reason
+    assert holds in scrubbed(said.words if said else log_tail(text_of(name)))
+
+
+def test_every_log_is_expected_to_say_something() -> None:
+    assert {path.stem for path in LOGS.glob("*.log")} == set(EXPECTED)
+
+
+def test_logs_hold_no_path_of_the_machine_that_made_them() -> None:
+    texts = "".join(map(text_of, EXPECTED))
+
+    assert [place for place in ("/root", "/home/", ".cache/tidepool", "enginelog") if place in texts] == []
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: f"{sign.reason}-{sign.place[:40]}")
+def test_every_row_has_a_remedy_and_real_logs_that_show_it(sign: Sign) -> None:
+    assert sign.reason in REMEDIES
+    for name in sign.logs:
+        said = read_log(text_of(name))
+        assert said is not None
+        assert said.reason is sign.reason
+
+
+# What only a GPU can show, in the words of the place that the row names.
+ON_A_GPU = [
+    (line.split(" | ", 2)[2], Reason(line.split(" | ")[0]))
+    for line in (LOGS / "gpu.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), ON_A_GPU, ids=lambda value: str(value)[:40])
+def test_what_only_a_gpu_can_show(line: str, reason: Reason) -> None:
+    said = read_log(f"INFO 11-30 06:00:00 [core.py:1] Starting\n{line}\nRuntimeError: See root cause above.")
+
+    assert said is not None
+    assert said.reason is reason
+
+
+def test_every_row_without_a_log_is_tried() -> None:
+    tried = {reason for _, reason in ON_A_GPU}
+    shown = {reason for reason, _ in EXPECTED.values()}
+
+    assert {str(sign.reason) for sign in SIGNS if sign.reason not in tried | shown} <= OPEN
+
+
+# Rows of the sources that neither a log nor a line here shows yet.
+OPEN: set[str] = {
+    "HubBusy",
+    "HubUnreachable",
+    "FileAccessDenied",
+    "ModelFilesIncomplete",
+    "AdapterRefused",
+    "ModelCodeNotTrusted",
+}
+
+
+def literal(pattern: str) -> str:
+    """The beginning of a pattern that is plain text."""
+    return re.split(r"[\\(\[.*+|]", pattern, maxsplit=1)[0].strip()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "sign", [sign for sign in SIGNS if sign.place.startswith("vllm/")], ids=lambda sign: sign.place
+)
+def test_the_row_stands_where_it_says_in_the_sources_of_vllm(sign: Sign) -> None:
+    engine_install.install()
+    (packages,) = (engine_install.engine_dir() / "venv" / "lib").glob("python3*/site-packages")
+    file, _, function = sign.place.partition(",")
+    source = (packages / file.split()[0]).read_text()
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)
+
+    assert not function or re.split(r" and |\.", function.strip())[-1].removeprefix("of the build") in source
+    if not sign.text.startswith(("(", r"\S", r"\[", ".*")):
+        assert literal(sign.text) in joined
+
+
+SPEAKERS = ("", "(EngineCore pid=7) ERROR 11-30 06:00:00 [core.py:1] ", "(APIServer pid=7) ")
+NAMES = sorted({name for sign in SIGNS for name in sign.errors} - {USAGE, LOGGED, KERNEL})
+WORDS = sorted({word for sign in SIGNS for word in re.findall(r"\w+", sign.text)})
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(SPEAKERS),
+    st.sampled_from(["", *(f"{name}: " for name in NAMES)]),
+    st.lists(st.sampled_from(WORDS) | st.text(max_size=8), max_size=8).map(" ".join),
+)
+def test_words_that_stand_in_no_row_have_no_reason_whatever_they_remind_of(
+    speaker: str, name: str, words: str
+) -> None:
+    assume(not any(re.match(sign.text, words) for sign in SIGNS if sign.text))
+    assume("LocalEntryNotFoundError" not in name)
+
+    assert read_log(f"{speaker}{name}x {words}") is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text())
+def test_any_text_has_no_reason_and_a_bounded_end(text: str) -> None:
+    assert read_log(text) is None
+    assert len(log_tail(text)) <= 600
+
+
+@pytest.mark.parametrize(("line", "reason"), ON_A_GPU[:3] + ON_A_GPU[8:13], ids=lambda value: str(value)[:40])
+def test_a_prompt_that_quotes_an_error_is_none(line: str, reason: Reason) -> None:
+    assert read_log(f"INFO 11-30 06:00:00 [logger.py:1] Received request chat-1: prompt: {line!r}") is None
+    assert read_log(f"WARNING 11-30 06:00:00 [logger.py:1] {line}") is None
+    assert read_log(f'    raise ValueError("{line}")') is None
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_kept_of_a_log_says_the_same_and_is_short(name: str) -> None:
+    kept = last_words(text_of(name))
+
+    assert read_log(kept) == read_log(text_of(name))
+    assert log_tail(kept) == log_tail(text_of(name))
+    assert len(kept) <= 16_384
+
+
+def test_the_cause_speaks_and_not_what_follows_from_it() -> None:
+    follows = next(line for line, reason in ON_A_GPU if reason is Reason.ACCELERATOR_OUT_OF_MEMORY)
+    cause = next(line for line, reason in ON_A_GPU if reason is Reason.ACCELERATOR_OCCUPIED)
+    said = read_log(f"{cause}\n{follows}")
+
+    assert said is not None
+    assert said.reason is Reason.ACCELERATOR_OCCUPIED
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("OSError: token hf_abcdefghijklmnop is no good", "hf_abcdefghijklmnop"),
+        ("headers {'Authorization': 'Bearer eyJhbGciOi.x.y'}", "eyJhbGciOi"),
+        ("HF_TOKEN=whatever-it-is", "whatever-it-is"),
+        ("Proxy https://user:pass@proxy.local:8080 refused", "user:pass"),
+        ("--api-key=sk-123456", "sk-123456"),
+        ("1 validation error [type=value_error, input_value={'hf_token': 'mine'}, input_type=dict]", "mine"),
+    ],
+)
+def test_secrets_of_a_log_go_no_further(text: str, hidden: str) -> None:
+    assert hidden not in scrubbed(text)
