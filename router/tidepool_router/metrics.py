@@ -4,10 +4,13 @@ prometheus_client takes a lock and walks labels for each update, which costs mor
 update is an addition on an object that the caller keeps.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
+
+from tidepool_router.series import Histogram, Value, number
+
+__all__ = ["Children", "Family", "Histogram", "Registry", "Value"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -23,50 +26,6 @@ TOKEN_BUCKETS: Final = (
     0.3, 0.5, 1.0, 2.5,
 )  # fmt: skip
 RATIO_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
-
-
-class Value:
-    """One counter or gauge series."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Add; a counter's amount is never negative."""
-        self.value += amount
-
-    def set(self, value: float) -> None:
-        """For gauges."""
-        self.value = value
-
-
-class Histogram:
-    """One histogram series; an observation costs one bisection."""
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        """Cumulative buckets, sum and count."""
-        comma = "," if labels else ""
-        seen = 0
-        for bound, count in zip((*map(_number, self._bounds), "+Inf"), self._counts, strict=True):
-            seen += count
-            yield f'{name}_bucket{{{labels}{comma}le="{bound}"}} {seen}'
-        braces = f"{{{labels}}}" if labels else ""
-        yield f"{name}_sum{braces} {_number(self._sum)}"
-        yield f"{name}_count{braces} {seen}"
 
 
 Series = TypeVar("Series", Value, Histogram)
@@ -119,9 +78,9 @@ class Family(Generic[Series]):
                 yield from series.lines(self.name, labels)
             else:
                 yield (
-                    f"{self.name}{{{labels}}} {_number(series.value)}"
+                    f"{self.name}{{{labels}}} {number(series.value)}"
                     if labels
-                    else (f"{self.name} {_number(series.value)}")
+                    else (f"{self.name} {number(series.value)}")
                 )
 
 
@@ -177,10 +136,6 @@ class Registry:
             raise ValueError(f"{family.name} is there already")
         self._families[family.name] = family
         return family
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
 
 
 def _escaped(value: str) -> str:

@@ -12,6 +12,7 @@ from tidepool_router.fleet.ejection import Ejection
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.fusion import Dispatch, LoadFusion
 from tidepool_router.ledger import Entry, Estimate, Ledger, Outcome, OutputLengths, PodSpeed, PoolSpeed
+from tidepool_router.picking.candidate import Candidate
 
 # Outputs shorter than this say little of the time for one token.
 _LEAST_OUTPUT_TOKENS: Final = 8
@@ -39,8 +40,8 @@ NO_LIMIT: Final = 1 << 60
 _OF_HEALTH: Final = {health: PodState(health.value) for health in Health}
 
 
-class Pod:
-    """Load and standing of one endpoint. A picking.Candidate.
+class Pod(Candidate):
+    """Load and standing of one endpoint.
 
     What is heard changes it synchronously; the figures of the load are kept current by each event, so that a pick
     reads attributes. `recovered` is called when it may take more on its way back. `slot` is its number in the
@@ -49,31 +50,22 @@ class Pod:
 
     __slots__ = (
         "_fusion",
+        "_gauge_tokens",
         "_identity",
         "_loaded",
         "_presumed_tokens",
         "_quiet",
         "_recovered",
-        "adapter_slots",
-        "adapters",
+        "_told_expected_tokens",
+        "_told_kv_tokens",
         "ejection",
         "endpoint",
-        "expected_tokens",
-        "key",
-        "kv_block_tokens",
-        "kv_capacity_tokens",
-        "kv_tokens",
+        "learned",
         "leaving",
         "ledger",
         "limit",
-        "live_requests",
-        "load_requests",
-        "load_tokens",
-        "queued_tokens",
         "reachable",
         "report",
-        "slot",
-        "speed",
         "streaming",
     )
 
@@ -85,10 +77,9 @@ class Pod:
         slot: int = 0,
         speed: PoolSpeed | None = None,
     ) -> None:
+        self.learned = PodSpeed(speed or PoolSpeed())
+        super().__init__(slot, endpoint.key, self.learned)
         self.endpoint = endpoint
-        self.key = endpoint.key
-        self.slot = slot
-        self.speed = PodSpeed(speed or PoolSpeed())
         self.ledger = Ledger(self)
         self._recovered = recovered
         self.ejection = Ejection()
@@ -97,12 +88,9 @@ class Pod:
         self.streaming = False  # a load stream is open and not silent
         self.leaving = False
         self._identity: tuple[str, str] | None = None  # pool and model, as first told
-        self.load_tokens = self.load_requests = self.live_requests = 0
-        self.queued_tokens = self.kv_tokens = self.expected_tokens = 0
-        self.kv_capacity_tokens = 0  # 0: not known
-        self.kv_block_tokens = 1
-        self.adapters: frozenset[str] = frozenset()
-        self.adapter_slots = 0
+        # Of the last report: KV tokens in use by its gauge (-1: none told), held and expected ones.
+        self._gauge_tokens = -1
+        self._told_kv_tokens = self._told_expected_tokens = 0
         self._loaded: LoadedAdapters | None = None  # None: nothing was heard of any
         self.limit = NO_LIMIT  # load_requests at which the pod is full
         self._fusion = LoadFusion()
@@ -178,6 +166,9 @@ class Pod:
         told = last is not None and last.adapters == report.adapters and last.adapter_slots == report.adapter_slots
         if (report.adapters or report.adapter_slots) and (reborn or not told):
             self._take_adapters(report.adapters, report.adapter_slots)
+        usage = report.kv_usage
+        self._gauge_tokens = -1 if usage is None else int(usage * self.kv_capacity_tokens)
+        self._told_kv_tokens, self._told_expected_tokens = report.kv_tokens or 0, report.expected_tokens
         self.refresh(now)
         return True
 
@@ -192,7 +183,7 @@ class Pod:
         queued = entry.uncached_tokens
         dispatch = self._fusion.dispatched(entry.load_tokens, now, queued)
         if not streams:
-            speed = self.speed
+            speed = self.learned
             due = now + speed.first_token_seconds + (ahead + queued) * speed.prompt_token_seconds
             self._quiet.append((due, entry, dispatch))
         self.refresh(now)
@@ -243,7 +234,7 @@ class Pod:
             queued = entry.uncached_tokens
             self._fusion.started(queued)
             if self.kv_tokens <= _KV_WAITS * self.kv_capacity_tokens or not self.kv_capacity_tokens:
-                self.speed.started(entry.ahead_tokens + queued, now - entry.opened_at)
+                self.learned.started(entry.ahead_tokens + queued, now - entry.opened_at)
             self.refresh(now)
         if self.ejection.on_trial:
             self.ejection.succeeded(now)
@@ -259,7 +250,7 @@ class Pod:
         """
         while self._quiet and self._quiet[0][0] <= now:
             self._presume_started(*self._quiet.popleft()[1:])
-        ledger, fusion, report = self.ledger, self._fusion, self.report
+        ledger, fusion = self.ledger, self._fusion
         queued, requests, expected = (
             ledger.queued_tokens - self._presumed_tokens,
             ledger.running,
@@ -268,16 +259,17 @@ class Pod:
         own, kv = ledger.load_tokens, ledger.kv_tokens
         self.load_tokens = load = own if own > fusion.tokens else fusion.tokens
         self.load_requests = requests if requests > fusion.requests else fusion.requests
-        if fusion.shared and report is not None:
+        if fusion.shared:
             self.queued_tokens = max(queued, fusion.queued_tokens)
             self.live_requests = self.load_requests
-            self.expected_tokens = max(expected, report.expected_tokens)
-            kv = max(kv, report.kv_tokens or 0)
+            self.expected_tokens = max(expected, self._told_expected_tokens)
+            kv = max(kv, self._told_kv_tokens)
         else:
             self.queued_tokens, self.live_requests, self.expected_tokens = queued, requests, expected
-        if report is not None and report.kv_usage is not None:
-            # The gauge sees what others hold, and beginnings that are held only once; it may be of a while ago.
-            kv = max(kv, min(load, int(report.kv_usage * self.kv_capacity_tokens)))
+        # The gauge sees what others hold, and beginnings that are held only once; it may be of a while ago.
+        gauge = self._gauge_tokens
+        if gauge > kv:
+            kv = max(kv, min(load, gauge))
         self.kv_tokens = kv
 
     def _presume_started(self, entry: Entry, dispatch: Dispatch) -> None:
@@ -288,7 +280,7 @@ class Pod:
 
     def _learn(self, entry: Entry, now: float) -> None:
         """Speed from a whole answer; of one that did not stream, both parts in the proportion expected."""
-        speed, first, beside = self.speed, entry.first_token_at, (entry.beside + self.live_requests) / 2
+        speed, first, beside = self.learned, entry.first_token_at, (entry.beside + self.live_requests) / 2
         if entry.streams and first is not None:
             speed.stepped(beside, (now - first) / (entry.output_tokens - 1))
         elif not entry.streams:

@@ -6,8 +6,8 @@ from tidepool_router.ledger.estimate import Estimate, TokenEstimator, whole_bloc
 from tidepool_router.ledger.lengths import OutputLengths
 from tidepool_router.ledger.prefix import PrefixIndex
 from tidepool_router.ledger.rates import RateMeter
-from tidepool_router.ledger.speed import PodSpeed, PoolSpeed
-from tidepool_router.ledger.totals import LedgerSums
+from tidepool_router.ledger.speed import PodSpeed, PoolSpeed, Speed
+from tidepool_router.ledger.sums import LedgerSums
 
 __all__ = [
     "Entry",
@@ -21,6 +21,7 @@ __all__ = [
     "PoolSpeed",
     "PrefixIndex",
     "RateMeter",
+    "Speed",
     "TokenEstimator",
     "chain",
     "whole_blocks",

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from tidepool_router.ledger.estimate import Estimate
 from tidepool_router.ledger.lengths import OutputLengths
-from tidepool_router.ledger.totals import LedgerSums, Totals
+from tidepool_router.ledger.sums import LedgerSums
+from tidepool_router.ledger.totals import Totals
 
 
 class Outcome(StrEnum):

@@ -91,12 +91,25 @@ class PoolSpeed:
         )
 
 
-class PodSpeed:
-    """One pod's figures, in seconds, as attributes that a pick reads.
+class Speed:
+    """One pod's times, in seconds, as a pick reads them.
 
     `prompt_token_seconds`: each uncached prompt token; `step_seconds`: one output token with nothing beside it;
     `step_seconds_a_request`: what each request beside it adds.
     """
+
+    __slots__ = ("prompt_token_seconds", "step_seconds", "step_seconds_a_request")
+
+    def __init__(
+        self, prompt_token_seconds: float = 0.0, step_seconds: float = 0.0, step_seconds_a_request: float = 0.0
+    ) -> None:
+        self.prompt_token_seconds = prompt_token_seconds
+        self.step_seconds = step_seconds
+        self.step_seconds_a_request = step_seconds_a_request
+
+
+class PodSpeed(Speed):
+    """A pod's times as they are learned."""
 
     __slots__ = (
         "_pool",
@@ -105,17 +118,14 @@ class PodSpeed:
         "_step_seen",
         "_step_skew",
         "first_token_seconds",
-        "prompt_token_seconds",
-        "step_seconds",
-        "step_seconds_a_request",
     )
 
     def __init__(self, pool: PoolSpeed) -> None:
+        super().__init__()
         self._pool = pool
         self._prefill_skew = self._step_skew = 0.0  # logarithms of the factors
         self._prefill_seen = self._step_seen = 0.0
-        self.first_token_seconds = self.prompt_token_seconds = 0.0
-        self.step_seconds = self.step_seconds_a_request = 0.0
+        self.first_token_seconds = 0.0
         self.refresh()
 
     def refresh(self) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from tidepool_router.facts import Api, RequestFacts
-from tidepool_router.ledger import Estimate
-from tidepool_router.picking.policy import Candidate, Matches, Pick
+from tidepool_router.ledger import Estimate, Speed
+from tidepool_router.picking.candidate import Candidate
+from tidepool_router.picking.policy import Matches, Pick
 
 
 class SpeedSeen(msgspec.Struct):
-    """A pod's learned times, in seconds; see policy.Speed."""
+    """A pod's learned times, in seconds; see ledger.Speed."""
 
     prompt_token_seconds: float
     step_seconds: float
@@ -37,6 +38,29 @@ class PodSeen(msgspec.Struct):
     speed: SpeedSeen
     cached_bytes: int = 0
     kv_block_tokens: int = 1
+
+    @property
+    def candidate(self) -> Candidate:
+        """For a policy that picks again."""
+        speed = self.speed
+        pod = Candidate(
+            self.slot,
+            self.key,
+            Speed(speed.prompt_token_seconds, speed.step_seconds, speed.step_seconds_a_request),
+        )
+        pod.load_tokens, pod.load_requests, pod.live_requests = (
+            self.load_tokens,
+            self.load_requests,
+            self.live_requests,
+        )
+        pod.queued_tokens, pod.kv_tokens, pod.expected_tokens = (
+            self.queued_tokens,
+            self.kv_tokens,
+            self.expected_tokens,
+        )
+        pod.kv_capacity_tokens, pod.kv_block_tokens = self.kv_capacity_tokens, self.kv_block_tokens
+        pod.adapters, pod.adapter_slots = self.adapters, self.adapter_slots
+        return pod
 
 
 class Decision(msgspec.Struct, frozen=True):

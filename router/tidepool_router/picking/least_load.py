@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tidepool_router.facts import RequestFacts
 from tidepool_router.ledger import Estimate
-from tidepool_router.picking.policy import NO_MATCHES, Candidate, Matches, Pick
+from tidepool_router.picking.candidate import Candidate
+from tidepool_router.picking.policy import NO_MATCHES, Matches, Pick
 
 REASON = "least-load"
 

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from tidepool_router.facts import RequestFacts
 from tidepool_router.ledger import Estimate, whole_blocks
-from tidepool_router.picking.policy import NO_MATCHES, Candidate, Matches, Pick
+from tidepool_router.picking.candidate import Candidate
+from tidepool_router.picking.policy import NO_MATCHES, Matches, Pick
 
 REASON: Final = "predicted"
 REASON_CACHED: Final = "predicted-cached"

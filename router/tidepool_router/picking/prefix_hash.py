@@ -12,7 +12,8 @@ from zlib import crc32
 
 from tidepool_router.facts import RequestFacts
 from tidepool_router.ledger import Estimate
-from tidepool_router.picking.policy import NO_MATCHES, Candidate, Matches, Pick
+from tidepool_router.picking.candidate import Candidate
+from tidepool_router.picking.policy import NO_MATCHES, Matches, Pick
 
 REASON: Final = "prefix-hash"
 REASON_SPILLED: Final = "prefix-hash-spilled"

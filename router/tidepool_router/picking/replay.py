@@ -41,7 +41,8 @@ def replay(decisions: Iterable[Decision], policy: Policy) -> Replay:
     result = Replay()
     for decision in decisions:
         picker = pickers.setdefault(decision.pool, make_picker(policy))
-        pick = picker.pick(decision.pods, decision.request, decision.facts, decision.cached)
+        pods = [pod.candidate for pod in decision.pods]
+        pick = picker.pick(pods, decision.request, decision.facts, decision.cached)
         result.decisions += 1
         result.same += pick.index == decision.picked
         result.harm_then_seconds += harm_at(decision, decision.picked)
@@ -53,6 +54,6 @@ def replay(decisions: Iterable[Decision], policy: Policy) -> Replay:
 
 def harm_at(decision: Decision, index: int) -> float:
     """Seconds of harm that the request would do on a pod."""
-    pod = decision.pods[index]
+    pod = decision.pods[index].candidate
     hit = hit_tokens(decision.cached, pod, decision.request, decision.facts)
     return math.fsum(parts_of(pod, decision.request, hit, decision.adapter))

@@ -12,7 +12,7 @@ from tidepool_router.wire.headers import (
     WITHOUT_LENGTH,
     without_named,
 )
-from tidepool_router.wire.repeats import Repeat, head_of, repeat_of
+from tidepool_router.wire.repeats import LONGEST_KEPT_BYTES, Repeat, head_of, repeat_of
 
 
 class AnswerReader:
@@ -23,12 +23,12 @@ class AnswerReader:
     """
 
     __slots__ = (
-        "_date_at",
         "_head_limit",
         "_informational",
         "_known_lines",
         "_known_special",
         "_known_status",
+        "_last_head",
         "_parsed",
         "_parser",
         "_quiet",
@@ -50,9 +50,9 @@ class AnswerReader:
         self._informational = False
         self._repeat: Repeat | None = None
         self._known_lines: list[bytes] = []
-        self._date_at = -1
         self._known_special: dict[bytes, bytes] = {}
         self._known_status = 0
+        self._last_head = b""
         self._parsed = 0
         self.no_body = False
         self.reset(no_body=False)
@@ -102,14 +102,14 @@ class AnswerReader:
         self.status = self._known_status
         lines = self._known_lines
         special = self._known_special.copy()
-        names = repeat.names
-        for place in range(len(names)):
-            name = names[place]
-            if name != b"date":
-                special[name] = values[place]
-            elif self._date_at >= 0:
-                lines = lines.copy()
-                lines[self._date_at] = values[place]
+        if repeat.passes:
+            lines = lines.copy()
+        for number in range(len(values)):
+            place = repeat.places[number]
+            if place >= 0:
+                lines[place] = values[number]
+            else:
+                special[repeat.names[number]] = values[number]
         self.lines = lines
         self.special = special
         if len(data) > start:
@@ -122,20 +122,21 @@ class AnswerReader:
         self._parsed += 1
         repeat = self._repeat
         worked = repeat is not None and repeat.hits > 1
+        head = head_of(data)
+        before, self._last_head = self._last_head, head if len(head) <= LONGEST_KEPT_BYTES else b""
         if self._parsed % LEARN_EVERY != 2 and not worked:
             return
-        head = head_of(data)
         special = self.special
         whole = len(data) == len(head) + sum(map(len, self.parts))
         if not head or not whole or not self.reusable or not NEVER_REPEATED.isdisjoint(special):
             return
         if self.status in WITHOUT_LENGTH:
             return
-        self._repeat = repeat_of(head, ANSWER_VARIES)
+        varied = ANSWER_VARIES if repeat is None else ANSWER_VARIES.union(repeat.names)
+        shape = repeat_of(head, varied, before, ANSWER_SPECIAL)
+        self._repeat = shape if shape is not None and shape.place(self.lines, special) else None
         self._known_status = self.status
         self._known_lines = self.lines
-        names = self.lines[::4]
-        self._date_at = 4 * names.index(b"date") + 2 if b"date" in names else -1
         self._known_special = special
 
     def _parse(self, data: bytes) -> None:

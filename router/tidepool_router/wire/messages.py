@@ -25,7 +25,7 @@ from tidepool_router.wire.headers import (
     without_named,
 )
 from tidepool_router.wire.paths import Route, find
-from tidepool_router.wire.repeats import Repeat, head_of, repeat_of
+from tidepool_router.wire.repeats import LONGEST_KEPT_BYTES, Repeat, head_of, repeat_of
 
 
 class Request:
@@ -62,13 +62,23 @@ class Request:
             joined = self._joined = b"".join(self.lines)
         return joined
 
-    def again(self, names: list[bytes], values: list[bytes], body: bytes) -> "Request":
-        """The next request with this one's head, but for these values."""
+    def again(self, repeat: Repeat, values: list[bytes], body: bytes) -> "Request":
+        """The next request with this one's head, but for the values that vary."""
         special = self.special.copy()
-        for place in range(len(names)):
-            special[names[place]] = values[place]
-        request = Request(self.method, self.target, self.lines, special)
-        request._joined = self.joined
+        if not repeat.passes:
+            for number in range(len(values)):
+                special[repeat.names[number]] = values[number]
+            request = Request(self.method, self.target, self.lines, special)
+            request._joined = self.joined
+        else:
+            lines = self.lines.copy()
+            for number in range(len(values)):
+                place = repeat.places[number]
+                if place < 0:
+                    special[repeat.names[number]] = values[number]
+                else:
+                    lines[place] = values[number]
+            request = Request(self.method, self.target, lines, special)
         request.body = body
         return request
 
@@ -101,6 +111,7 @@ class RequestReader:
         "_body_limit",
         "_head_limit",
         "_known",
+        "_last_head",
         "_lines",
         "_parsed",
         "_parser",
@@ -137,6 +148,7 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self._repeat: Repeat | None = None
         self._known: Request | None = None  # of whose head `_repeat` is the shape
+        self._last_head = b""
         self._parsed = 0
 
     @property
@@ -170,7 +182,7 @@ class RequestReader:
             start = repeat.end
             if size > self._body_limit or start > self._head_limit or len(data) < start + size:
                 break
-            self.ready.append(known.again(repeat.names, values, data[start : start + size]))
+            self.ready.append(known.again(repeat, values, data[start : start + size]))
             data = data[start + size :]
         return data
 
@@ -179,9 +191,10 @@ class RequestReader:
         self._parsed += 1
         repeat = self._repeat
         worked = repeat is not None and repeat.hits > 1
+        head = head_of(data)
+        before, self._last_head = self._last_head, head if len(head) <= LONGEST_KEPT_BYTES else b""
         if self._parsed % LEARN_EVERY != 2 and not worked:
             return
-        head = head_of(data)
         special = request.special
         whole = len(data) == len(head) + len(request.body)
         if (
@@ -192,7 +205,9 @@ class RequestReader:
             or not NEVER_REPEATED.isdisjoint(special)
         ):
             return
-        self._repeat = repeat_of(head, REQUEST_VARIES)
+        varied = REQUEST_VARIES if repeat is None else REQUEST_VARIES.union(repeat.names)
+        shape = repeat_of(head, varied, before, REQUEST_SPECIAL)
+        self._repeat = shape if shape is not None and shape.place(request.lines, special) else None
         self._known = request if self._repeat is not None else None
 
     def _parse(self, data: bytes) -> None:

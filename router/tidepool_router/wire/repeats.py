@@ -3,8 +3,12 @@
 Clients and engines send the same head again and again on a connection, but for a few values. A `Repeat` is made of
 a head that the parser has read and accepted, and matches another one only if all else is equal byte by byte; it
 accepts nothing that the parser would not. What it does not match goes to the parser.
+
+Which values vary is known for some names, and seen for the others (a trace's context, a client's own counter): two
+heads that the parser has read differ there. What the router acts on never varies unless it is known to.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 _END: Final = b"\r\n\r\n"
@@ -12,19 +16,25 @@ _END: Final = b"\r\n\r\n"
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.;:,=/+ "
 _LONGEST_VALUE: Final = 512
 _LONGEST_NUMBER: Final = 10
+_SPACE: Final = 32
+# A head longer than this is not kept to be compared with the next one.
+LONGEST_KEPT_BYTES: Final = 4096
 
 
 class Repeat:
     """The shape of a head whose values of `names` vary; `names[length_at]` is content-length.
 
-    `end` is the length of the head that matched last, `hits` counts matches.
+    `places` tells for each name where its value stands in the lines that are passed on, -1 where it does not, and
+    `passes` whether any does. `end` is the length of the head that matched last, `hits` counts matches.
     """
 
-    __slots__ = ("_pieces", "end", "hits", "length_at", "names")
+    __slots__ = ("_pieces", "end", "hits", "length_at", "names", "passes", "places")
 
     def __init__(self, names: list[bytes], pieces: list[bytes]) -> None:
         self.names = names
         self.length_at = names.index(b"content-length")
+        self.places = [-1] * len(names)
+        self.passes = False
         self.end = 0
         self.hits = 0
         self._pieces = pieces
@@ -50,11 +60,27 @@ class Repeat:
             if place == length_at:
                 if not value.isdigit() or len(value) > _LONGEST_NUMBER:
                     return None
-            elif value.translate(None, _PLAIN):
+            elif not value or value.translate(None, _PLAIN) or value[0] == _SPACE or value[-1] == _SPACE:
                 return None
         self.end = at
         self.hits += 1
         return values
+
+    def place(self, lines: list[bytes], special: Collection[bytes]) -> bool:
+        """Find the values among the lines (see messages.py); False when one is neither there nor in `special`.
+
+        False too for a name that is there twice: which of them varies is not known.
+        """
+        found = lines[::4]
+        for number, name in enumerate(self.names):
+            if found.count(name) > 1:
+                return False
+            if name in found:
+                self.places[number] = 4 * found.index(name) + 2
+                self.passes = True
+            elif name not in special:
+                return False
+        return True
 
 
 def head_of(data: bytes) -> bytes:
@@ -63,18 +89,28 @@ def head_of(data: bytes) -> bytes:
     return data[: end + len(_END)] if end >= 0 else b""
 
 
-def repeat_of(head: bytes, variable: frozenset[bytes]) -> Repeat | None:
+def repeat_of(
+    head: bytes, variable: frozenset[bytes], before: bytes = b"", fixed_names: Collection[bytes] = ()
+) -> Repeat | None:
     """The shape of a head that was accepted; None when it has no plain content-length, or one too many.
 
-    `variable` are the names, in lower case, whose values may differ in the next one.
+    `variable` are the names, in lower case, whose values may differ in the next one; and those may that differ
+    from the head `before`, but for the names in `fixed_names`.
     """
+    lines = head[: -len(_END)].split(b"\r\n")
+    earlier = before[: -len(_END)].split(b"\r\n")
+    if len(earlier) != len(lines):
+        earlier = lines
     names: list[bytes] = []
     pieces: list[bytes] = []
     fixed = bytearray()
-    for number, line in enumerate(head[: -len(_END)].split(b"\r\n")):
+    for number, line in enumerate(lines):
         name, _, value = line.partition(b":")
         lower = name.lower()
-        if number == 0 or lower not in variable:
+        varies = lower in variable
+        if not varies and line != earlier[number] and lower not in fixed_names:
+            varies = earlier[number].startswith(name + b":")
+        if number == 0 or not varies:
             fixed += line + b"\r\n"
             continue
         plain = value.strip(b" \t")

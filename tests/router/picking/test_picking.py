@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pools.candidates import FakePod
+from pools.candidates import fake_pod
 from tidepool_api.routing import Policy
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.ledger import Estimate
 from tidepool_router.picking import LeastLoad, Picker, RoundRobin, make_picker
+from tidepool_router.picking.candidate import Candidate
 
 FACTS = RequestFacts(api=Api.CHAT, path="/v1/chat/completions", model="m")
 REQUEST = Estimate(100, 100)
 
 
-def pods(*loads: tuple[int, int]) -> list[FakePod]:
+def pods(*loads: tuple[int, int]) -> list[Candidate]:
     return [
-        FakePod(key=str(index), load_tokens=tokens, load_requests=requests)
+        fake_pod(key=str(index), load_tokens=tokens, load_requests=requests)
         for index, (tokens, requests) in enumerate(loads)
     ]
 

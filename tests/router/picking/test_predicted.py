@@ -4,11 +4,10 @@ from collections import Counter
 
 import pytest
 
-from pools.candidates import FakePod as Pod
-from pools.candidates import FakeSpeed as Speed
+from pools.candidates import fake_pod, fake_speed
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.ledger import Estimate
-from tidepool_router.picking import Predicted
+from tidepool_router.picking import Candidate, Predicted
 
 TOKENS, BYTES = 1000, 4000
 
@@ -20,14 +19,35 @@ def facts(adapter: str | None = None) -> RequestFacts:
 @pytest.mark.parametrize(
     ("pods", "cached", "output", "adapter", "chosen", "why"),
     [
-        ([Pod(0, queued_tokens=900), Pod(1)], {}, 100, None, 1, "nobody waits before it"),
-        ([Pod(0), Pod(1)], {1: 3000}, 100, None, 1, "three quarters of the prompt need no work there"),
-        ([Pod(0), Pod(1, queued_tokens=500)], {1: 3000}, 100, None, 1, "750 tokens saved are more than 500 ahead"),
-        ([Pod(0), Pod(1, queued_tokens=900)], {1: 3000}, 100, None, 0, "750 tokens saved are less than 900 ahead"),
-        ([Pod(0, live_requests=40), Pod(1, live_requests=2)], {}, 100, None, 1, "few streams wait for its prompt"),
-        ([Pod(0, speed=Speed(0.0002)), Pod(1)], {}, 100, None, 1, "the pod that is twice as fast"),
+        ([fake_pod(0, queued_tokens=900), fake_pod(1)], {}, 100, None, 1, "nobody waits before it"),
+        ([fake_pod(0), fake_pod(1)], {1: 3000}, 100, None, 1, "three quarters of the prompt need no work there"),
         (
-            [Pod(0, queued_tokens=400), Pod(1, kv_tokens=97_500)],
+            [fake_pod(0), fake_pod(1, queued_tokens=500)],
+            {1: 3000},
+            100,
+            None,
+            1,
+            "750 tokens saved are more than 500 ahead",
+        ),
+        (
+            [fake_pod(0), fake_pod(1, queued_tokens=900)],
+            {1: 3000},
+            100,
+            None,
+            0,
+            "750 tokens saved are less than 900 ahead",
+        ),
+        (
+            [fake_pod(0, live_requests=40), fake_pod(1, live_requests=2)],
+            {},
+            100,
+            None,
+            1,
+            "few streams wait for its prompt",
+        ),
+        ([fake_pod(0, speed=fake_speed(0.0002)), fake_pod(1)], {}, 100, None, 1, "the pod that is twice as fast"),
+        (
+            [fake_pod(0, queued_tokens=400), fake_pod(1, kv_tokens=97_500)],
             {},
             10,
             None,
@@ -35,7 +55,10 @@ def facts(adapter: str | None = None) -> RequestFacts:
             "a short wait is better than a preemption",
         ),
         (
-            [Pod(0, queued_tokens=600), Pod(1, kv_tokens=90_000, expected_tokens=14_000, live_requests=1)],
+            [
+                fake_pod(0, queued_tokens=600),
+                fake_pod(1, kv_tokens=90_000, expected_tokens=14_000, live_requests=1),
+            ],
             {},
             4000,
             None,
@@ -43,16 +66,19 @@ def facts(adapter: str | None = None) -> RequestFacts:
             "a long output avoids a pod whose KV runs short by what is expected there already",
         ),
         (
-            [Pod(0, queued_tokens=600), Pod(1, kv_tokens=80_000, expected_tokens=14_000, live_requests=1)],
+            [
+                fake_pod(0, queued_tokens=600),
+                fake_pod(1, kv_tokens=80_000, expected_tokens=14_000, live_requests=1),
+            ],
             {},
             40,
             None,
             1,
             "a short output fits there",
         ),
-        ([Pod(0), Pod(1, adapters=frozenset({"sql"}))], {}, 10, "sql", 1, "the adapter is loaded there"),
+        ([fake_pod(0), fake_pod(1, adapters=frozenset({"sql"}))], {}, 10, "sql", 1, "the adapter is loaded there"),
         (
-            [Pod(0, adapters=frozenset({"a", "b"})), Pod(1, adapters=frozenset({"a"}))],
+            [fake_pod(0, adapters=frozenset({"a", "b"})), fake_pod(1, adapters=frozenset({"a"}))],
             {},
             10,
             "sql",
@@ -60,7 +86,7 @@ def facts(adapter: str | None = None) -> RequestFacts:
             "there is room for the adapter",
         ),
         (
-            [Pod(0), Pod(1, adapters=frozenset({"sql"}), queued_tokens=9000)],
+            [fake_pod(0), fake_pod(1, adapters=frozenset({"sql"}), queued_tokens=9000)],
             {},
             10,
             "sql",
@@ -70,7 +96,7 @@ def facts(adapter: str | None = None) -> RequestFacts:
     ],
 )
 def test_least_harm(
-    pods: list[Pod], cached: dict[int, int], output: int, adapter: str | None, chosen: int, why: str
+    pods: list[Candidate], cached: dict[int, int], output: int, adapter: str | None, chosen: int, why: str
 ) -> None:
     pick = Predicted().pick(pods, Estimate(TOKENS, output), facts(adapter), cached)
 
@@ -79,7 +105,7 @@ def test_least_harm(
 
 
 def test_says_when_the_pod_has_a_part_of_the_prompt() -> None:
-    pods = [Pod(0), Pod(1)]
+    pods = [fake_pod(0), fake_pod(1)]
 
     assert Predicted().pick(pods, Estimate(TOKENS, 10), facts(), {1: 2000}).reason == "predicted-cached"
     assert Predicted().pick(pods, Estimate(TOKENS, 10), facts(), {}).reason == "predicted"
@@ -87,7 +113,7 @@ def test_says_when_the_pod_has_a_part_of_the_prompt() -> None:
 
 def test_equal_pods_take_turns_also_among_others() -> None:
     picker = Predicted()
-    pods = [Pod(0), Pod(1, queued_tokens=900), Pod(2), Pod(3, queued_tokens=900)]
+    pods = [fake_pod(0), fake_pod(1, queued_tokens=900), fake_pod(2), fake_pod(3, queued_tokens=900)]
 
     picked = Counter(picker.pick(pods, Estimate(TOKENS, 10), facts()).index for _ in range(100))
 
@@ -95,7 +121,7 @@ def test_equal_pods_take_turns_also_among_others() -> None:
 
 
 def test_a_pod_that_does_not_tell_its_kv_is_not_taken_for_full() -> None:
-    pods = [Pod(0, kv_capacity_tokens=0), Pod(1, queued_tokens=100)]
+    pods = [fake_pod(0, kv_capacity_tokens=0), fake_pod(1, queued_tokens=100)]
 
     assert Predicted().pick(pods, Estimate(TOKENS, 10), facts()).index == 0
 

@@ -7,10 +7,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pools.candidates import FakePod
+from pools.candidates import fake_pod
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.ledger import Estimate
 from tidepool_router.picking import PrefixHash
+from tidepool_router.picking.candidate import Candidate
 
 REQUEST = Estimate(1000, 100)
 
@@ -20,8 +21,8 @@ def facts(name: int | None = None, session: str | None = None, adapter: str | No
     return RequestFacts(Api.CHAT, "/v1/chat/completions", "m", session=session, prefix=prefix, adapter=adapter)
 
 
-def pods(count: int) -> tuple[FakePod, ...]:
-    return tuple(FakePod(slot=slot, key=f"10.0.0.{slot}:8000") for slot in range(count))
+def pods(count: int) -> tuple[Candidate, ...]:
+    return tuple(fake_pod(slot=slot, key=f"10.0.0.{slot}:8000") for slot in range(count))
 
 
 def test_what_begins_alike_goes_to_one_pod_at_every_gateway() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pools.candidates import FakePod
+from pools.candidates import fake_pod
 from tidepool_api.routing import Policy
 from tidepool_router import replay_command
 from tidepool_router.errors import SettingsError
@@ -14,6 +14,7 @@ from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.recording import DecisionLog
 from tidepool_router.ledger import Estimate
 from tidepool_router.picking import Predicted
+from tidepool_router.picking.candidate import Candidate
 from tidepool_router.picking.decision import Decision, decision_of
 from tidepool_router.picking.predicted import harm_of, parts_of
 from tidepool_router.picking.replay import replay
@@ -22,30 +23,30 @@ FACTS = RequestFacts(Api.CHAT, "/v1/chat/completions", "m", prompt_bytes=4000, p
 REQUEST = Estimate(1000, 100)
 
 
-def decision(*pods: FakePod, cached: dict[int, int]) -> Decision:
+def decision(*pods: Candidate, cached: dict[int, int]) -> Decision:
     pick = Predicted().pick(pods, REQUEST, FACTS, cached)
     return decision_of(5.0, "ns/p", pods, REQUEST, FACTS, cached, pick)
 
 
 def some() -> list[Decision]:
     return [
-        decision(FakePod(0, "a", load_tokens=9, queued_tokens=500), FakePod(1, "b", load_tokens=99), cached={}),
-        decision(FakePod(0, "a", load_tokens=9), FakePod(1, "b", load_tokens=99), cached={1: 3000}),
+        decision(fake_pod(0, "a", load_tokens=9, queued_tokens=500), fake_pod(1, "b", load_tokens=99), cached={}),
+        decision(fake_pod(0, "a", load_tokens=9), fake_pod(1, "b", load_tokens=99), cached={1: 3000}),
     ]
 
 
 @pytest.mark.parametrize(
     "pod",
     [
-        FakePod(),
-        FakePod(queued_tokens=700, live_requests=9),
-        FakePod(kv_tokens=99_000, expected_tokens=5000),
-        FakePod(kv_tokens=99_000, kv_capacity_tokens=0),
-        FakePod(adapters=frozenset({"a", "b"})),
+        fake_pod(),
+        fake_pod(queued_tokens=700, live_requests=9),
+        fake_pod(kv_tokens=99_000, expected_tokens=5000),
+        fake_pod(kv_tokens=99_000, kv_capacity_tokens=0),
+        fake_pod(adapters=frozenset({"a", "b"})),
     ],
 )
 @pytest.mark.parametrize("hit", [0, 400])
-def test_the_parts_are_the_whole(pod: FakePod, hit: int) -> None:
+def test_the_parts_are_the_whole(pod: Candidate, hit: int) -> None:
     """What is shown is what was decided by."""
     assert sum(parts_of(pod, REQUEST, hit, "sql")) == pytest.approx(harm_of(pod, 1000 - hit, 100, "sql"))
 
