@@ -54,7 +54,6 @@ class Exchange(ABC):
         "_entry",
         "_head_sent",
         "_life",
-        "_limits",
         "_observer",
         "_replaying",
         "_request",
@@ -73,7 +72,6 @@ class Exchange(ABC):
 
     def __init__(self, services: Services, request: Request, client: ServerConnection, api: Api) -> None:
         self._services = services
-        self._limits = services.limits
         self._request = request
         self._client = client
         self._api = api
@@ -189,7 +187,7 @@ class Exchange(ABC):
         head = b"".join(parts)
         upstream.send(self, head, body, no_answer_body=method == b"HEAD")
         self._keep_for_replay()
-        self._deadline = monotonic() + (self.first_byte_seconds or self._limits.first_byte_seconds)
+        self._deadline = monotonic() + (self.first_byte_seconds or self._services.first_byte_seconds)
         if self._client.writing_paused:
             self.pause()
 
@@ -207,7 +205,7 @@ class Exchange(ABC):
                 return
             if not self._open_answer(answer, out):
                 return  # a stream's head waits for its first event
-        self._deadline = now + self._limits.chunk_seconds
+        self._deadline = now + self._services.chunk_seconds
         parts = answer.parts
         if parts:
             answer.parts = []
@@ -243,7 +241,7 @@ class Exchange(ABC):
     def resume(self) -> None:
         """ActiveExchange."""
         if self._upstream is not None:
-            self._deadline = monotonic() + self._limits.chunk_seconds
+            self._deadline = monotonic() + self._services.chunk_seconds
             self._upstream.resume()
 
     def check(self, now: float) -> None:
@@ -355,15 +353,15 @@ class Exchange(ABC):
 
     def _time_out(self) -> None:
         upstream, self._upstream = self._upstream, None
-        limits = self._limits
+        services = self._services
         if upstream is None:
             return
         began = upstream.answer.began
         upstream.drop()
         if self._head_sent:
-            self._cut(UpstreamError("reset", f"the engine sent nothing for {limits.chunk_seconds:g} s"))
+            self._cut(UpstreamError("reset", f"the engine sent nothing for {services.chunk_seconds:g} s"))
             return
-        limit = self.first_byte_seconds or limits.first_byte_seconds
+        limit = self.first_byte_seconds or services.first_byte_seconds
         message = f"the engine did not begin to answer within {limit:g} s"
         error = UpstreamError("first_byte_timeout", message)
         if began or not self._replayable() or not self._try_elsewhere(error):

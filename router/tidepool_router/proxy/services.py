@@ -22,6 +22,8 @@ class Services:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.first_byte_seconds = limits.first_byte_seconds
+        self.chunk_seconds = limits.chunk_seconds
         self.pools = ConnectionPools(limits)
         self.replay = ReplayMemory(limits.replay_bytes, limits.replay_total_bytes)
         self.retries = RetryBudget()

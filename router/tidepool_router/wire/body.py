@@ -10,6 +10,7 @@ import msgspec
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.ledger.chain import FIRST_BORDER_BYTES, canonical, chain, seed_of
+from tidepool_router.wire.models import NOTHING, Body, decode_body
 from tidepool_router.wire.multipart import Part, is_form, read_parts
 
 # Walks one JSON value from an index and says where it ends, at C speed. Bodies are decoded as latin-1 for it, so
@@ -28,36 +29,6 @@ _TRUE: Final = frozenset((b"true", b"1", b"t", b"yes", b"y", b"on"))
 # A client that writes spaces between the parts of its JSON shows it here.
 _HEAD_BYTES: Final = 32
 _BOLDEST: Final = -(2**63)
-_NOTHING: Final = msgspec.Raw(b"")
-
-
-class _Body(msgspec.Struct):
-    """The members that routing reads; all else is skipped. Values are as loose as clients are."""
-
-    model: Any = None
-    stream: Any = None
-    stream_options: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    max_output_tokens: Any = None
-    n: Any = None
-    priority: Any = None
-    cache_salt: Any = None
-    messages: msgspec.Raw = _NOTHING
-    prompt: msgspec.Raw = _NOTHING
-    input: msgspec.Raw = _NOTHING
-    tools: msgspec.Raw = _NOTHING
-    documents: msgspec.Raw = _NOTHING
-    system: msgspec.Raw = _NOTHING
-    instructions: msgspec.Raw = _NOTHING
-    query: msgspec.Raw = _NOTHING
-    queries: msgspec.Raw = _NOTHING
-    text_1: msgspec.Raw = _NOTHING
-    text_2: msgspec.Raw = _NOTHING
-    texts: msgspec.Raw = _NOTHING
-
-
-_decode: Final = msgspec.json.Decoder(_Body).decode
 
 
 def inspect(
@@ -219,14 +190,14 @@ def _after(text: str, at: int, sign: str) -> int:
     return at + 1
 
 
-def _read(body: bytes) -> _Body:
+def _read(body: bytes) -> Body:
     try:
-        return _decode(body)
+        return decode_body(body)
     except (msgspec.DecodeError, RecursionError):
         return _read_leniently(body)
 
 
-def _read_leniently(body: bytes) -> _Body:
+def _read_leniently(body: bytes) -> Body:
     """What engines accept goes beyond strict JSON (NaN, a byte order mark): their parser has the last word."""
     try:
         document = json.loads(body.decode("utf-8-sig", "surrogatepass"))
@@ -235,7 +206,7 @@ def _read_leniently(body: bytes) -> _Body:
         raise _bad_request(f"the body is not valid JSON: {reason}") from error
     if not isinstance(document, dict):
         raise _bad_request("the body must be a JSON object")
-    return _Body(
+    return Body(
         model=document.get("model"),
         stream=document.get("stream"),
         stream_options=document.get("stream_options"),
@@ -251,22 +222,32 @@ def _own_priority(value: object) -> int:
     return value if type(value) is int else _BOLDEST
 
 
-def _cap(fields: _Body) -> int | None:
+def _cap(fields: Body) -> int | None:
     for cap in (fields.max_completion_tokens, fields.max_tokens, fields.max_output_tokens):
         if type(cap) is int and cap >= 0:
             return cap
     return None
 
 
-def _prompt(fields: _Body, *, spaced: bool) -> tuple[int, tuple[int, ...]]:
+def _prompt(fields: Body, *, spaced: bool) -> tuple[int, tuple[int, ...]]:
     """Bytes of what becomes prompt tokens, and the hashes of its beginnings, in the order of chat templates."""
-    before = (fields.tools, fields.system, fields.instructions)
-    chat = (fields.messages, fields.prompt, fields.input)
-    ranked = (fields.documents, fields.query, fields.queries, fields.text_1, fields.text_2, fields.texts)
-    parts = [part for part in before + chat + ranked if part is not _NOTHING]
+    messages = fields.messages
+    told: tuple[Any, ...] = (
+        fields.tools,
+        fields.system,
+        fields.instructions,
+        messages,
+        fields.prompt,
+        fields.input,
+    )
+    if messages is NOTHING:
+        told += (fields.documents, fields.query, fields.queries, fields.text_1, fields.text_2, fields.texts)
+    elif fields.documents is not NOTHING:
+        told += (fields.documents,)
+    parts = [part for part in told if part is not NOTHING]
     if not parts:
         return 0, ()
-    text = memoryview(parts[0] if len(parts) == 1 else b"".join([bytes(part) for part in parts]))
+    text = memoryview(parts[0]) if len(parts) == 1 else memoryview(b"".join([memoryview(part) for part in parts]))
     size = text.nbytes
     if size < FIRST_BORDER_BYTES:
         return size, ()

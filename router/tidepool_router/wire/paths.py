@@ -1,7 +1,6 @@
 """Which paths the traffic port knows, what each is, and which stay closed."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
@@ -22,14 +21,18 @@ class Kind(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
 class Route:
     """One known path; `methods` are those that it takes, as bytes of the request line."""
 
-    kind: Kind
-    path: str
-    api: Api = Api.OTHER
-    methods: tuple[bytes, ...] = (b"GET", b"HEAD")
+    __slots__ = ("api", "kind", "methods", "path")
+
+    def __init__(
+        self, kind: Kind, path: str, api: Api = Api.OTHER, methods: tuple[bytes, ...] = (b"GET", b"HEAD")
+    ) -> None:
+        self.kind = kind
+        self.path = path
+        self.api = api
+        self.methods = methods
 
 
 _INFERENCE: Final = {

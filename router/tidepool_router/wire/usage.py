@@ -1,11 +1,11 @@
 """Token counts and errors as engines report them, in streams and in whole answers."""
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-_ABSENT: Final = msgspec.Raw(b"")
+from tidepool_router.wire.models import Counts, decode_answer, decode_counts, decode_event, decode_fault
 
 
 class Usage(NamedTuple):
@@ -16,61 +16,14 @@ class Usage(NamedTuple):
     cached_tokens: int | None
 
 
-class _Counts(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    prompt_tokens_details: dict[str, Any] | None = None
-    input_tokens_details: dict[str, Any] | None = None
-
-
-class _Inner(msgspec.Struct):
-    usage: _Counts | None = None
-
-
-class _Meta(msgspec.Struct):
-    """Cohere's place for it (vLLM's /v2/embed)."""
-
-    billed_units: _Counts | None = None
-
-
-class _Answer(msgspec.Struct):
-    usage: _Counts | None = None
-    meta: _Meta | None = None
-
-
-class _Event(msgspec.Struct):
-    """The members of a stream's event that matter here: three APIs put their usage in three places."""
-
-    choices: msgspec.Raw = _ABSENT
-    usage: _Counts | None = None
-    message: _Inner | None = None
-    response: _Inner | None = None
-
-
-class _Fault(msgspec.Struct):
-    """The members by which the four APIs tell an error."""
-
-    type: Any = None
-    error: msgspec.Raw = _ABSENT
-
-
-_decode_event: Final = msgspec.json.Decoder(_Event).decode
-_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
-_decode_fault: Final = msgspec.json.Decoder(_Fault).decode
 _ERROR_TYPES: Final = ("error", "response.failed")
-_decode_counts: Final = msgspec.json.Decoder(_Counts).decode
 _USAGE_OBJECT: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
 def of_event(data: bytes) -> tuple[Usage | None, bool]:
     """Usage in the JSON of one event, and whether the event carries nothing else (its `choices` are empty)."""
     try:
-        event = _decode_event(data)
+        event = decode_event(data)
     except msgspec.DecodeError:
         return None, False
     counts = event.usage
@@ -85,7 +38,7 @@ def of_event(data: bytes) -> tuple[Usage | None, bool]:
 def is_error(data: bytes) -> bool:
     """Whether the JSON of one event says that the answer has failed."""
     try:
-        fault = _decode_fault(data)
+        fault = decode_fault(data)
     except msgspec.DecodeError:
         return False
     return fault.type in _ERROR_TYPES or bytes(fault.error) not in (b"", b"null")
@@ -94,7 +47,7 @@ def is_error(data: bytes) -> bool:
 def of_answer(tail: bytes) -> Usage | None:
     """Usage in a whole JSON answer, or in the last part of one; None when it is not there."""
     try:
-        answer = _decode_answer(tail)
+        answer = decode_answer(tail)
     except msgspec.DecodeError:
         return _of_last_part(tail)
     counts = answer.usage
@@ -108,17 +61,17 @@ def _of_last_part(tail: bytes) -> Usage | None:
     if found is None:
         return None
     try:
-        return _usage(_decode_counts(found[1]))
+        return _usage(decode_counts(found[1]))
     except msgspec.DecodeError:
         return None
 
 
-def _usage(counts: _Counts) -> Usage:
+def _usage(counts: Counts) -> Usage:
     output = counts.completion_tokens if counts.completion_tokens is not None else counts.output_tokens
     return Usage(_prompt(counts), output or 0, _cached(counts))
 
 
-def _prompt(counts: _Counts) -> int:
+def _prompt(counts: Counts) -> int:
     if counts.prompt_tokens is not None:
         return counts.prompt_tokens
     if counts.input_tokens is None:
@@ -127,7 +80,7 @@ def _prompt(counts: _Counts) -> int:
     return counts.input_tokens + (counts.cache_read_input_tokens or 0) + (counts.cache_creation_input_tokens or 0)
 
 
-def _cached(counts: _Counts) -> int | None:
+def _cached(counts: Counts) -> int | None:
     if counts.cache_read_input_tokens is not None:
         return counts.cache_read_input_tokens
     for details in (counts.prompt_tokens_details, counts.input_tokens_details):
