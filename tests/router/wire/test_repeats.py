@@ -167,3 +167,38 @@ def test_a_repeated_head_is_taken_without_the_parser() -> None:
     answers.reset(no_body=False)
     answers.feed(_ANSWER % (b"later", b"b;2", 2) + b"ok")
     assert (answers.status, answers.parts, answers.special[b"x-tidepool-load"]) == (200, [b"ok"], b"b;2")
+
+
+def test_what_two_heads_differ_in_may_differ_in_the_third() -> None:
+    """A trace's context, a client's own counter: nobody knows their names beforehand."""
+    head = b"POST /v1/completions HTTP/1.1\r\nTraceparent: %b\r\nX-Seq: %d\r\nContent-Length: 2\r\n\r\nok"
+    reader = RequestReader(4096, 1000)
+    for number in range(2):
+        reader.feed(head % (b"00-%032x-01" % number, number))
+    reader._parser = None  # it would fail, were it asked
+    reader.feed(head % (b"00-abc-01", 17))
+    assert reader.ready[-1].headers() == [(b"traceparent", b"00-abc-01"), (b"x-seq", b"17")]
+    assert reader.ready[0].headers()[1] == (b"x-seq", b"0")  # each has its own
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third", "why"),
+    [
+        (b"Authorization: a", b"Authorization: b", b"Authorization: c", "the router acts on it"),
+        (b"X-A: 1\r\nX-A: 2", b"X-A: 1\r\nX-A: 3", b"X-A: 1\r\nX-A: 4", "which of the two varies is not known"),
+        (b"X-A: 1", b"X-B: 1", b"X-C: 1", "the name is another one"),
+        (b"X-A: 1", b"X-A: 2\r\nX-B: 2", b"X-A: 3", "a line more"),
+    ],
+)
+def test_what_does_not_vary_alone_is_parsed(first: bytes, second: bytes, third: bytes, why: str) -> None:
+    del why  # the reason stands beside the case
+    wires = [
+        b"POST /v1/completions HTTP/1.1\r\n%b\r\nContent-Length: 0\r\n\r\n" % lines
+        for lines in (first, second, third)
+    ]
+    reader = RequestReader(4096, 1000)
+    for wire in wires:
+        reader.feed(wire)
+        assert _shape(reader.ready[-1]) == _shape(_alone(wire))
+    if len(first) == len(second) == len(third):
+        assert reader._repeat is None or reader._repeat.hits == 0

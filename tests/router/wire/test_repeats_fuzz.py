@@ -11,7 +11,9 @@ from tidepool_router.wire.messages import RequestReader
 _LIMIT = 10_000
 _names = st.sampled_from([b"Host", b"X-A", b"Accept", b"Connection", b"X-Request-Id", b"Date", b"X-Tidepool-Load"])
 _values = st.sampled_from([b"a", b"keep-alive", b"b c", b"1-2;q=0.5", b"x" * 40])
-_lines = st.lists(st.tuples(_names, _values), max_size=4, unique_by=lambda pair: pair[0])
+_lines = st.lists(st.tuples(_names, _values), max_size=5)
+# Whose values are others each time: one that the router knows to vary, and one that it has to see vary.
+_CHANGING = (b"X-Request-Id", b"X-A")
 _damage = st.tuples(
     st.integers(0, 400),
     st.sampled_from(
@@ -31,9 +33,9 @@ def _damaged(wire: bytes, damage: list[tuple[int, bytes, int]]) -> bytes:
 
 
 def _message(first: bytes, lines: list[tuple[bytes, bytes]], number: int, body: bytes) -> bytes:
-    """One of a row: ids and lengths differ, all else is the same."""
+    """One of a row: lengths and what is changing differ, all else is the same."""
     head = b"".join(
-        b"%b: %b\r\n" % (name, value if name != b"X-Request-Id" else b"%d" % number) for name, value in lines
+        b"%b: %b\r\n" % (name, b"%b%d" % (value, number) if name in _CHANGING else value) for name, value in lines
     )
     return b"%b\r\n%bContent-Length: %d\r\n\r\n%b" % (first, head, len(body), body)
 
