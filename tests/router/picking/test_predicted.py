@@ -128,13 +128,13 @@ def test_a_pod_that_does_not_tell_its_kv_is_not_taken_for_full() -> None:
 
 def test_a_match_counts_by_the_blocks_of_the_pods_engine() -> None:
     """Both hold 500 of the 1,000 tokens: in blocks of 16 that is 496, in blocks of 128 it is 384."""
-    pods = [Pod(0, kv_block_tokens=128), Pod(1, kv_block_tokens=16, queued_tokens=100)]
+    pods = [fake_pod(0, kv_block_tokens=128), fake_pod(1, kv_block_tokens=16, queued_tokens=100)]
 
     pick = Predicted().pick(pods, Estimate(TOKENS, 10), facts(), {0: 2000, 1: 2000})
     assert (pick.index, pick.cached_tokens) == (1, 496)
 
 
 def test_a_match_of_less_than_a_block_is_none() -> None:
-    pick = Predicted().pick([Pod(0, kv_block_tokens=128)], Estimate(TOKENS, 10), facts(), {0: 400})
+    pick = Predicted().pick([fake_pod(0, kv_block_tokens=128)], Estimate(TOKENS, 10), facts(), {0: 400})
 
     assert (pick.reason, pick.cached_tokens) == ("predicted", 0)

@@ -345,7 +345,7 @@ async def test_two_gateways_that_lead_to_each_other_do_not_loop(gateway: Any) ->
 async def test_a_defect_while_waiting_ends_the_request_and_is_logged(
     gateway: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
 
     router = await gateway(wakes=True)
