@@ -6,7 +6,7 @@ does not know.
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
@@ -118,8 +118,17 @@ class FleetPool(Document):
     wakes: bool = False
 
 
+class FleetWorkflow(Document):
+    """One workflow as a gateway sees it: its name (`namespace/name`), its spec as its writer wrote it, which the
+    gateway judges itself, and the hosts that its steps may call beside those of the gateway's flags."""
+
+    name: Name
+    spec: dict[str, Any]
+    hosts: tuple[Name, ...] = Field(default=(), max_length=64)
+
+
 class Fleet(Document):
-    """All pools of a gateway.
+    """All pools of a gateway, and the workflows that run on them.
 
     `issued_at` (Unix seconds) orders the documents of the operator: an older one is ignored.
     """
@@ -128,3 +137,4 @@ class Fleet(Document):
     # How many gateways share the limits of an API key, this one included.
     gateways: int = Field(default=1, ge=1, le=10_000)
     pools: tuple[FleetPool, ...] = Field(default=(), max_length=10_000)
+    workflows: tuple[FleetWorkflow, ...] = Field(default=(), max_length=1000)

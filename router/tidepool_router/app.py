@@ -46,6 +46,7 @@ from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.settings import Options, read_sidecar_settings
 from tidepool_router.tls import OwnCertificate, Trust
 from tidepool_router.tracing.start import watching
+from tidepool_router.workflows import WorkflowSwitch
 
 _log: Final = logging.getLogger("tidepool.router")
 
@@ -224,6 +225,10 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     governance = Governance(services, fleet.metrics)
     stack.push_async_callback(governance.close)
     application = Gateway(services, fleet, version("tidepool"), keys, governance)
+    workflows = WorkflowSwitch(services, fleet, application, options.workflow_store, options.workflow_hosts)
+    stack.push_async_callback(workflows.close)
+    workflows.inner = Gateway(services, fleet, version("tidepool"), None, governance)
+    fleet.follow(workflows.look)
     drain = partial(fleet.begin_drain, options.drain_seconds)
     return Role(application, fleet.metrics.registry, gateway_metrics(fleet), _Both(loads, control), drain)
 

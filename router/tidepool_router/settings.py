@@ -49,6 +49,8 @@ class Options:
     keys_file: Path | None = None
     decisions_file: Path | None = None
     debug_scores: bool = False
+    workflow_store: str | None = None
+    workflow_hosts: tuple[str, ...] = ()
     tls_cert: Path | None = None
     tls_key: Path | None = None
     pod_ca: Path | None = None
@@ -92,6 +94,8 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             keys_file=given.keys,
             decisions_file=given.record_decisions,
             debug_scores=given.debug_scores,
+            workflow_store=given.workflow_store,
+            workflow_hosts=tuple(given.workflow_allow),
         )
     host, engine_port = engine_address(given.engine)
     return dataclasses.replace(
@@ -195,6 +199,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     gateway.add_argument(
         "--debug-scores", action="store_true", help="answer x-tidepool-debug: scores with what each pod would cost"
+    )
+    gateway.add_argument(
+        "--workflow-store",
+        metavar="URL",
+        help="keep runs of workflows, like sqlite:////data/workflows.db; without it none outlives its client",
+    )
+    gateway.add_argument(
+        "--workflow-allow",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a host that http steps may call, like search.tools, *.tools or search.tools:8080; may be repeated",
     )
     for role in (sidecar, gateway):
         _add_common(role)

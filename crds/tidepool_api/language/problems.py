@@ -17,6 +17,7 @@ class Reason(StrEnum):
     INVALID_SCHEMA = "InvalidSchema"
     POOL_NOT_FOUND = "PoolNotFound"
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
+    NOT_BUILT_YET = "NotBuiltYet"
 
 
 @dataclass(frozen=True, slots=True)

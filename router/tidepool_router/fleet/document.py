@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_snake
 
-from tidepool_api.routing import STRICT, Fleet, FleetPool, Queue, Routing
+from tidepool_api.routing import STRICT, Fleet, FleetPool, FleetWorkflow, Queue, Routing
 from tidepool_api.traffic import Classifier, Mirror, Share, Traffic, TrafficRule, When
 from tidepool_router.documents import DocumentError, Path, dotted, line_of, load
 from tidepool_router.errors import SettingsError
@@ -87,6 +87,7 @@ def _missing_targets(fleet: Fleet) -> list[str]:
 
 _NESTED: Final[dict[tuple[type[BaseModel], str], type[BaseModel]]] = {
     (Fleet, "pools"): FleetPool,
+    (Fleet, "workflows"): FleetWorkflow,
     (FleetPool, "routing"): Routing,
     (Routing, "queue"): Queue,
     (FleetPool, "traffic"): Traffic,

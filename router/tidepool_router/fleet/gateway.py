@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidepool_api.load import GatewayReport, PoolDemand
-from tidepool_api.routing import Fleet, FleetPool
+from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.feed import Feed
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
@@ -65,6 +65,7 @@ class GatewayFleet:
         self.issued_at: float | None = None
         self.has_fleet = False
         self.gateways = 1
+        self.workflows: tuple[FleetWorkflow, ...] = ()
         self.feed: Feed[GatewayReport] = Feed(self.report, _differs)
         self._boot = boot
         self._seq = 0
@@ -133,6 +134,7 @@ class GatewayFleet:
         self._name_models()
         self._compile_traffic(fleet)
         self.gateways = fleet.gateways
+        self.workflows = fleet.workflows
         for follower in self._followers:
             follower()
         self.feed.touch()

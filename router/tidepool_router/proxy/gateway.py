@@ -59,6 +59,16 @@ class Governs(Protocol):
         """One exchange, not begun yet."""
 
 
+class RunsWorkflows(Protocol):
+    """Answers what no pool does, and a workflow may."""
+
+    def begin(self, request: Request, connection: ServerConnection, keys: KeyRing | None) -> ActiveExchange | None:
+        """The exchange of a request that speaks of workflows; None: it does not. Raises Refused."""
+
+    def names(self) -> list[str]:
+        """Models that workflows are called as."""
+
+
 class Gateway:
     """Application of the gateway's traffic port."""
 
@@ -74,12 +84,22 @@ class Gateway:
         self.fleet = fleet
         self._governance = governance
         self.keys = keys  # None: open to everybody who reaches it
+        self.workflows: RunsWorkflows | None = None  # set when there are some
         self._version = version
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
         """Application."""
         try:
-            return self._begin(request, connection)
+            try:
+                return self._begin(request, connection)
+            except Refused as refused:
+                # No pool of that name and no such path: only then are workflows looked at.
+                if self.workflows is None or refused.refusal.status != 404:
+                    raise
+                exchange = self.workflows.begin(request, connection, self.keys)
+                if exchange is None:
+                    raise
+                return exchange
         except Refused as refused:
             self.fleet.metrics.unrouted[refused.refusal.status].inc()
             tell_of_refusal(self.services, request, connection, refused)
@@ -164,7 +184,7 @@ class Gateway:
         raise refuse_path(request, None)
 
     def _models(self, grant: Grant | None) -> list[dict[str, object]]:
-        return [
+        cards: list[dict[str, object]] = [
             {
                 "id": card.id,
                 "object": "model",
@@ -176,6 +196,13 @@ class Gateway:
             for card in self.fleet.models()
             if grant is None or grant.allows(card.id)
         ]
+        if self.workflows is not None:
+            cards += [
+                {"id": name, "object": "model", "created": 0, "owned_by": "tidepool"}
+                for name in self.workflows.names()
+                if grant is None or grant.allows(name)
+            ]
+        return cards
 
 
 class GatewayExchange(Exchange):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tidepool_api.contract import HEADER_TENANT
 from tidepool_router.errors import RouterError
 from tidepool_router.workflow.core.states import Ending, Key, Verdict
 
@@ -34,7 +35,12 @@ class Accepted:
     created: float
     deadline: float
     background: bool = True
-    caller: dict[str, str] = field(default_factory=dict)  # tenant, priority, session: never a key
+    caller: dict[str, str] = field(default_factory=dict)  # headers of tenant and priority: never a key
+
+    @property
+    def tenant(self) -> str:
+        """Whose run it is; empty: nobody's in particular."""
+        return self.caller.get(HEADER_TENANT, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,10 @@ class Journal(Protocol):
     async def find(self, run: str) -> Record | None:
         """One run."""
 
-    async def runs(self, workflow: str, most: int, before: float | None = None) -> Sequence[Summary]:
-        """Runs of a workflow, the newest first, those created before a time."""
+    async def runs(
+        self, workflow: str, most: int, *, before: float | None = None, tenant: str | None = None
+    ) -> Sequence[Summary]:
+        """Runs of a workflow, the newest first: those created before a time, those of a tenant."""
 
     async def forget(self, ended_before: float) -> int:
         """Delete runs that ended before a time; returns how many."""

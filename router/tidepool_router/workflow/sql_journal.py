@@ -37,6 +37,7 @@ _runs: Final = sa.Table(
     sa.Column("spec", sa.Text, nullable=False),
     sa.Column("input", sa.Text, nullable=False),
     sa.Column("caller", sa.Text, nullable=False),
+    sa.Column("tenant", sa.String(256), nullable=False),
     sa.Column("background", sa.Boolean, nullable=False),
     sa.Column("created", sa.Float, nullable=False),
     sa.Column("deadline", sa.Float, nullable=False),
@@ -91,6 +92,7 @@ class SqlJournal:
             "spec": json.dumps(run.spec),
             "input": json.dumps(run.input),
             "caller": json.dumps(run.caller),
+            "tenant": run.tenant,
             "background": run.background,
             "created": run.created,
             "deadline": run.deadline,
@@ -173,11 +175,15 @@ class SqlJournal:
 
         return await self._do(read)
 
-    async def runs(self, workflow: str, most: int, before: float | None = None) -> Sequence[Summary]:
+    async def runs(
+        self, workflow: str, most: int, *, before: float | None = None, tenant: str | None = None
+    ) -> Sequence[Summary]:
         """Journal."""
         wanted = sa.select(_runs).where(_runs.c.workflow == workflow)
         if before is not None:
             wanted = wanted.where(_runs.c.created < before)
+        if tenant is not None:
+            wanted = wanted.where(_runs.c.tenant == tenant)
         newest = wanted.order_by(_runs.c.created.desc(), _runs.c.id).limit(most)
         return await self._do(lambda connection: [_summary(row) for row in connection.execute(newest)])
 

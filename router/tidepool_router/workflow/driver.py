@@ -1,0 +1,295 @@
+"""Drives one run: does what the core asks, writes down what has ended, tells whoever follows.
+
+An ending is in the journal before the core hears of it, so nothing that builds on it can begin before it is kept.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from time import monotonic
+from typing import Any, Final
+
+from tidepool_router.workflow.core.plan import Plan, StepPlan
+from tidepool_router.workflow.core.run import Run
+from tidepool_router.workflow.core.states import (
+    Call,
+    Compose,
+    Effect,
+    Ending,
+    Expand,
+    Finish,
+    Key,
+    Output,
+    Phase,
+    Stop,
+    TimeOut,
+)
+from tidepool_router.workflow.core.values import item_read, steps_read
+from tidepool_router.workflow.failures import StepErrored, StepFailed
+from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
+from tidepool_router.workflow.steps import About, Done, Performer, Skipped
+
+_log: Final = logging.getLogger("tidepool.workflow")
+_MOST_BYTES: Final = 16 << 20  # of all outputs of a run
+_MOST_EVENTS: Final = 4096
+_WRITES_AGAIN_SECONDS: Final = (0.1, 0.5, 2.0)
+
+Event = Callable[[float], list[Effect]]
+
+
+class Driver:
+    """One run at this gateway. `summary` is set when it is over; `lost` when another gateway has it."""
+
+    def __init__(self, claim: Claim, plan: Plan, performer: Performer, journal: Journal, about: About) -> None:
+        self.claim = claim
+        self.plan = plan
+        self.summary: Summary | None = None
+        self.lost = False
+        self.prompt_tokens = 0
+        self.output_tokens = 0
+        left = claim.run.deadline - time.time()
+        self.run = Run(plan, deadline=monotonic() + left, ended_before=claim.endings)
+        self.history: list[dict[str, Any]] = []
+        self.live_step = _live_step(plan)
+        self._about = about
+        self._performer = performer
+        self._journal = journal
+        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._tasks: dict[Key | str, asyncio.Task[None]] = {}
+        self._timed_out: set[Key] = set()
+        self._tokens: defaultdict[Key, int] = defaultdict(int)
+        self._bytes = 0
+        self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
+        self._over = asyncio.Event()
+
+    async def drive(self) -> None:
+        """To the end of the run, its exit step included; or until the run is lost or this is cancelled."""
+        try:
+            self._take(self.run.begin(monotonic()))
+            while not self.run.finished and not self.lost:
+                await self._next()
+            if not self.lost:
+                await self._finish()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._over.set()
+            for follower in self._followers:
+                follower.put_nowait(None)
+
+    def cancel(self, reason: str) -> None:
+        """End the run; what is under way is cut at once."""
+        self._inbox.put_nowait(lambda now: self.run.cancel(reason, now))
+
+    async def over(self) -> None:
+        """Return when the run is over here."""
+        await self._over.wait()
+
+    async def follow(self) -> AsyncIterator[dict[str, Any]]:
+        """What has happened so far and what happens, until the run is over here."""
+        mine: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        for past in self.history:
+            mine.put_nowait(past)
+        if self._over.is_set():
+            mine.put_nowait(None)
+        self._followers.add(mine)
+        try:
+            while (event := await mine.get()) is not None:
+                yield event
+        finally:
+            self._followers.discard(mine)
+
+    async def _next(self) -> None:
+        wake = self.run.next_wake()
+        try:
+            async with asyncio.timeout(None if wake is None else max(0.0, wake - monotonic())):
+                event = await self._inbox.get()
+        except TimeoutError:
+            self._take(self.run.tick(monotonic()))
+        else:
+            self._take(event(monotonic()))
+
+    async def _finish(self) -> None:
+        run = self.run
+        end = Summary(
+            self.claim.run.id,
+            self.plan.name,
+            self.claim.run.created,
+            run.verdict,
+            run.reason,
+            round(time.time(), 3),
+            run.tokens,
+        )
+        if await self._written(lambda: self._journal.finish(end.id, self.claim.fence, end, run.answer)):
+            self.summary = end
+            self._tell({"type": "run", "phase": run.verdict.value, "reason": run.reason, "tokens": run.tokens})
+
+    def _take(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Call():
+                    self._spawn(effect.key, self._call(effect))
+                case Expand(step):
+                    self._spawn(step, self._expand(step))
+                case Compose():
+                    self._spawn("output", self._compose())
+                case Stop(key):
+                    self._cut(key)
+                case TimeOut(key, _):
+                    self._timed_out.add(key)
+                    self._cut(key)
+                case Finish():
+                    pass
+
+    def _spawn(self, name: Key | str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[name] = task
+        task.add_done_callback(lambda done: self._tasks.pop(name) if self._tasks.get(name) is done else None)
+
+    def _cut(self, key: Key) -> None:
+        task = self._tasks.get(key)
+        if task is not None:
+            task.cancel()
+
+    def _values(self) -> dict[str, Any]:
+        return {"input": self.claim.run.input["input"], "steps": steps_read(self.run.works)}
+
+    def _step(self, name: str) -> StepPlan:
+        found = self.plan.steps.get(name) or self.plan.exit
+        assert found is not None  # noqa: S101 - the core speaks of what the plan has
+        return found
+
+    async def _call(self, call: Call) -> None:
+        step = self._step(call.key.step)
+        self._tell_step(call.key, "Running")
+        live = self._on_text if call.key.step == self.live_step else None
+        if step.source is not None and isinstance(call.value, Output):
+            source = self.run.works[step.source].units[call.key.item or 0]
+            call = Call(call.key, call.attempt, call.until, item_read(source), call.cheap)
+        try:
+            done = await self._performer.perform(step, call, self._values(), self._about, live)
+            await self._done(call, done)
+        except StepFailed as failure:
+            await self._failed(call, failure)
+        except asyncio.CancelledError:
+            if call.key not in self._timed_out:
+                raise
+            self._timed_out.discard(call.key)
+            took = f"took longer than its timeout of {step.step.timeout}"
+            await self._failed(call, StepFailed(took, again=True))
+        except Exception as error:
+            _log.exception("a step failed in a way that nobody foresaw; please report it")
+            await self._failed(call, StepErrored(f"the gateway failed on it: {type(error).__name__}"))
+
+    async def _done(self, call: Call, done: Done | Skipped) -> None:
+        if isinstance(done, Skipped):
+            await self._end(call.key, Ending(Phase.SKIPPED, done.when))
+            return
+        self._bytes += len(done.output.text)
+        if self._bytes > _MOST_BYTES:
+            raise StepErrored(f"all outputs of the run together are longer than {_MOST_BYTES} bytes")
+        tokens = self._used(call.key, done.prompt_tokens, done.output_tokens)
+        output = Output(done.output.text, done.output.data, tokens)
+        await self._end(call.key, Ending(Phase.SUCCEEDED, "", output))
+
+    async def _failed(self, call: Call, failure: StepFailed) -> None:
+        tokens = self._used(call.key, failure.prompt_tokens, failure.output_tokens)
+        at = self.run.retry_at(call.key, call.attempt, monotonic()) if failure.again else None
+        if at is not None:
+            self._tell(
+                {
+                    "type": "step",
+                    "step": call.key.step,
+                    "item": call.key.item,
+                    "phase": "Waiting",
+                    "reason": str(failure),
+                }
+            )
+            self._inbox.put_nowait(lambda _: self.run.failed(call.key, call.attempt, at))
+            return
+        phase = Phase.ERRORED if isinstance(failure, StepErrored) else Phase.FAILED
+        await self._end(call.key, Ending(phase, str(failure), Output(tokens=tokens)))
+
+    def _used(self, key: Key, prompt_tokens: int, output_tokens: int) -> int:
+        """Count what a try used; returns what all tries of this unit did."""
+        self.prompt_tokens += prompt_tokens
+        self.output_tokens += output_tokens
+        tokens = prompt_tokens + output_tokens
+        self._tokens[key] += tokens
+        if tokens:
+            self._inbox.put_nowait(lambda now: self.run.used(tokens, now))
+        return self._tokens[key]
+
+    async def _end(self, key: Key, ending: Ending) -> None:
+        run = self.claim.run.id
+        if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):
+            self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens)
+            self._inbox.put_nowait(lambda now: self.run.ended(key, ending, now))
+
+    async def _written(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Whether it is kept. A run that cannot be written is let go: it goes on from its journal, later."""
+        for pause in (*_WRITES_AGAIN_SECONDS, None):
+            try:
+                await write()
+            except JournalError as error:
+                if pause is None or isinstance(error, Fenced):
+                    _log.warning("let go of a run", extra={"run": self.claim.run.id, "reason": str(error)})
+                    self.lost = True
+                    self._inbox.put_nowait(lambda _: [])
+                    return False
+                await asyncio.sleep(pause)
+            else:
+                return True
+        return False
+
+    async def _expand(self, step: str) -> None:
+        try:
+            items = await self._performer.items(self._step(step), self._values())
+        except StepFailed as error:
+            why = str(error).removeprefix("withParam: ")
+            self._inbox.put_nowait(lambda now: self.run.unexpandable(step, why, now))
+        else:
+            self._inbox.put_nowait(lambda now: self.run.expanded(step, items, now))
+
+    async def _compose(self) -> None:
+        output = self.plan.spec.output
+        values = self._values()
+        try:
+            if output is None:
+                answer = str(values["steps"][self.plan.last]["text"])
+            else:
+                answer = await self._performer.render(output, values, "output")
+        except StepFailed as error:
+            why = str(error).removeprefix("output: ")
+            self._inbox.put_nowait(lambda now: self.run.uncomposable(why, now))
+        else:
+            self._inbox.put_nowait(lambda now: self.run.composed(answer, now))
+
+    def _on_text(self, text: str) -> None:
+        for follower in self._followers:
+            follower.put_nowait({"type": "text", "text": text})
+
+    def _tell_step(self, key: Key, phase: str, **more: Any) -> None:  # noqa: ANN401 - JSON
+        self._tell({"type": "step", "step": key.step, "item": key.item, "phase": phase, **more})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        event = {**event, "at": round(time.time(), 3)}
+        if len(self.history) < _MOST_EVENTS:
+            self.history.append(event)
+        for follower in self._followers:
+            follower.put_nowait(event)
+
+
+def _live_step(plan: Plan) -> str | None:
+    """The step whose tokens are the answer as it grows: the answer is its text, and it is asked once."""
+    output = plan.spec.output
+    name = (
+        plan.last if output is None else "".join(output.split()).removeprefix("{{steps.").removesuffix(".text}}")
+    )
+    step = plan.steps.get(name)
+    if step is None or step.kind != "llm" or step.fans_out:
+        return None
+    return name

@@ -1,0 +1,103 @@
+"""Which addresses the steps of workflows may call: those that an administrator named, and never what is forbidden.
+
+A name is resolved once and the connection goes to the address that was judged, so DNS cannot answer twice; each
+redirect is judged anew.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from tidepool_router.errors import RouterError
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+_METADATA: Final = frozenset(
+    ipaddress.ip_address(text)
+    for text in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+)
+_PORTS: Final = {"http": 80, "https": 443}
+_SECONDS: Final = 5.0
+
+
+class NotAllowed(RouterError):
+    """The address may not be called; the message says who may change that."""
+
+
+class Hosts:
+    """`allowed`: names as `search.tools`, `*.tools` or `search.tools:8080`; without a port, 80 and 443 are meant.
+
+    `forbidden`: addresses that are never called beside loopback, link-local and metadata ones: the API server's.
+    """
+
+    def __init__(
+        self,
+        allowed: Iterable[str] = (),
+        forbidden: Iterable[str] = (),
+        resolve: Resolve | None = None,
+        *,
+        loopback: bool = False,
+    ) -> None:
+        self._allowed = tuple(name.lower() for name in allowed)
+        self._forbidden = frozenset(ipaddress.ip_address(text) for text in forbidden)
+        self._resolve = resolve or resolve_host
+        self._loopback = loopback
+
+    async def pinned(self, url: str, more: Iterable[str] = ()) -> tuple[SplitResult, str, int]:
+        """The URL's parts, and the address and port to connect to. `more`: what else this workflow may call.
+
+        Raises NotAllowed.
+        """
+        parts, host, port = _split(url)
+        if not any(_matches(name, host, port) for name in (*self._allowed, *more)):
+            raise NotAllowed(
+                f"{host}:{port} is not among the hosts that workflows may call; an administrator can allow it "
+                "with --workflow-allow at the gateway or `hosts` of the workflow in the fleet"
+            )
+        try:
+            async with asyncio.timeout(_SECONDS):
+                addresses = await self._resolve(host, port)
+        except (OSError, TimeoutError) as error:
+            raise NotAllowed(f"{host} cannot be resolved: {error or 'no answer'}") from error
+        for address in addresses:
+            self._judge(host, address)
+        if not addresses:
+            raise NotAllowed(f"{host} has no address")
+        return parts, addresses[0], port
+
+    def _judge(self, host: str, text: str) -> None:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+        for one in (address, *((mapped,) if mapped is not None else ())):
+            closed = one.is_link_local or one.is_multicast or one.is_unspecified or one.is_reserved
+            closed = closed or one in _METADATA or one in self._forbidden
+            if closed or (one.is_loopback and not self._loopback):
+                raise NotAllowed(f"{host} leads to {text}, an address that no workflow may call")
+
+
+async def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Addresses of a host. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+def _split(url: str) -> tuple[SplitResult, str, int]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise NotAllowed(f"{url[:200]!r} is no URL: {error}") from error
+    if parts.scheme not in _PORTS or not host:
+        raise NotAllowed(f"{url[:200]!r} is no http:// or https:// URL")
+    if parts.username is not None or parts.password is not None:
+        raise NotAllowed("the URL carries a user or a password; leave them out")
+    return parts, host.lower().rstrip("."), port or _PORTS[parts.scheme]
+
+
+def _matches(name: str, host: str, port: int) -> bool:
+    name, _, wanted = name.partition(":")
+    if port != int(wanted or 0) and (wanted or port not in _PORTS.values()):
+        return False
+    return host == name or (name.startswith("*.") and host.endswith(name[1:]))

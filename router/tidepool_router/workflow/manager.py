@@ -1,0 +1,219 @@
+"""All workflows and runs of a gateway: taken in, driven, taken over from gateways that are gone, forgotten."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from tidepool_api.language.not_yet import not_yet
+from tidepool_api.language.review import review
+from tidepool_api.routing import FleetWorkflow
+from tidepool_api.workflow import AgentWorkflowSpec
+from tidepool_router.errors import Refusal, Refused
+from tidepool_router.workflow.core.plan import Plan, plan_of
+from tidepool_router.workflow.driver import Driver
+from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary
+from tidepool_router.workflow.steps import About, Performer, wrong_input
+
+_log: Final = logging.getLogger("tidepool.workflow")
+_LEASE_SECONDS: Final = 15.0
+_TICK_SECONDS: Final = 5.0
+_MOST_ACTIVE: Final = 2000
+_KEPT_SECONDS: Final = 24 * 3600.0
+_SWEEP_TICKS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """With what a workflow is called: its input, the messages of a chat; a background run outlives its client."""
+
+    given: Any
+    messages: Sequence[Mapping[str, Any]] = ()
+    background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A workflow of the fleet: its plan, or why it cannot be run."""
+
+    name: str
+    source: FleetWorkflow
+    plan: Plan | None
+    why_not: str = ""
+
+
+class Workflows:
+    """Level-triggered, as the fleet: `apply` makes the workflows those of the document; runs keep their spec."""
+
+    def __init__(self, performer: Performer, journal: Journal, owner: str) -> None:
+        self.known: dict[str, Known] = {}
+        self.active: dict[str, Driver] = {}
+        self._performer = performer
+        self._journal = journal
+        self._owner = owner
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._keeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to keep leases, and to take over what nobody keeps."""
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self) -> None:
+        """Stop driving. What runs in the background goes on from the journal, here or at another gateway."""
+        tasks = [*self._tasks, *([self._keeper] if self._keeper is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._journal.renew(self._owner, 0.0)  # whoever comes next need not wait for the leases
+        except JournalError:
+            _log.warning("the leases of the runs could not be given back; they end by themselves")
+        await self._journal.close()
+
+    def apply(self, workflows: Sequence[FleetWorkflow], pools: Sequence[str]) -> None:
+        """These are the workflows, and these the names of the pools."""
+        known: dict[str, Known] = {}
+        for source in workflows:
+            before = self.known.get(source.name)
+            if before is not None and before.source == source and before.plan is not None:
+                known[source.name] = before
+            else:
+                known[source.name] = _judged(source, pools, {one.name for one in workflows})
+        self.known = known
+
+    def find(self, name: str) -> Known:
+        """A workflow by its name, with its namespace or without. Raises Refused."""
+        found = self.known.get(name) or next(
+            (known for full, known in self.known.items() if full.rpartition("/")[2] == name), None
+        )
+        if found is None:
+            names = ", ".join(list(self.known)[:20]) or "none yet"
+            message = f"the workflow {name[:200]!r} does not exist; known workflows: {names}"
+            raise Refused(Refusal(404, "invalid_request_error", "workflow_not_found", message))
+        if found.plan is None:
+            message = f"the workflow {name!r} cannot be run: {found.why_not}"
+            raise Refused(Refusal(422, "invalid_request_error", "workflow_not_accepted", message))
+        return found
+
+    async def begin(
+        self, known: Known, called: Called, caller: Mapping[str, str], settle: Callable[[int], None] | None
+    ) -> Driver:
+        """Take a run in and start it; `settle` hears of its tokens in the end.
+
+        Raises Refused. What it has returned is written.
+        """
+        assert known.plan is not None  # noqa: S101 - `find` has looked
+        wrong = wrong_input(known.plan.spec.input, called.given)
+        if wrong is not None:
+            raise Refused(Refusal(400, "invalid_request_error", "invalid_input", wrong))
+        if len(self.active) >= _MOST_ACTIVE:
+            message = f"{_MOST_ACTIVE} runs are active at this gateway; try again in a moment"
+            raise Refused(Refusal(429, "rate_limit_error", "too_many_runs", message, 1.0))
+        now = round(time.time(), 3)
+        run = Accepted(
+            f"run-{secrets.token_hex(12)}",
+            known.name,
+            known.source.model_dump(mode="json", by_alias=True),
+            {"input": called.given, "messages": list(called.messages)},
+            now,
+            now + known.plan.deadline_seconds,
+            called.background,
+            dict(caller),
+        )
+        try:
+            fence = await self._journal.accept(run, self._owner, time.time() + _LEASE_SECONDS)
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        return self._drive(Claim(run, fence, {}), known.plan, settle)
+
+    async def record(self, run: str) -> Record | None:
+        """What is known of a run. Raises Refused."""
+        try:
+            return await self._journal.find(run)
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+
+    async def runs(self, workflow: str, tenant: str | None, most: int) -> Sequence[Summary]:
+        """Runs of a workflow, and of a tenant where one is named, newest first. Raises Refused."""
+        try:
+            return await self._journal.runs(workflow, most, tenant=tenant)
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+
+    def _drive(self, claim: Claim, plan: Plan, settle: Callable[[int], None] | None = None) -> Driver:
+        run = claim.run
+        about = About(
+            run.id,
+            run.workflow.rpartition("/")[0],
+            run.input["messages"],
+            run.caller,
+            run.spec.get("hosts") or (),
+        )
+        driver = Driver(claim, plan, self._performer, self._journal, about)
+        self.active[run.id] = driver
+        task = asyncio.get_running_loop().create_task(self._driven(driver, settle))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return driver
+
+    async def _driven(self, driver: Driver, settle: Callable[[int], None] | None) -> None:
+        try:
+            await driver.drive()
+        finally:
+            if settle is not None:
+                settle(driver.prompt_tokens + driver.output_tokens)
+            if self.active.get(driver.claim.run.id) is driver:
+                del self.active[driver.claim.run.id]
+
+    async def _keep(self) -> None:
+        ticks = 0
+        while True:
+            try:
+                if self.active:
+                    await self._journal.renew(self._owner, time.time() + _LEASE_SECONDS)
+                await self._take_over()
+                if ticks % _SWEEP_TICKS == 0:
+                    await self._journal.forget(time.time() - _KEPT_SECONDS)
+            except JournalError as error:
+                _log.warning("the store of workflow runs cannot be used", extra={"reason": str(error)})
+            except Exception:  # every run depends on its lease: one that cannot be restored must not end this
+                _log.exception("keeping the runs failed; going on")
+            ticks += 1
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _take_over(self) -> None:
+        room = _MOST_ACTIVE - len(self.active)
+        now = time.time()
+        for claim in await self._journal.claim(self._owner, now, now + _LEASE_SECONDS, max(0, min(100, room))):
+            stale = self.active.get(claim.run.id)
+            if stale is not None:
+                stale.lost = True
+            driver = self._drive(claim, _restored(claim))
+            _log.info("took over a run", extra={"run": claim.run.id, "fence": claim.fence})
+            if not claim.run.background:
+                driver.cancel("the gateway that its client was connected to is gone")
+
+
+def _restored(claim: Claim) -> Plan:
+    source = FleetWorkflow.model_validate(claim.run.spec)
+    return plan_of(claim.run.workflow, AgentWorkflowSpec.model_validate(source.spec))
+
+
+def _judged(source: FleetWorkflow, pools: Sequence[str], workflows: set[str]) -> Known:
+    namespace, _, name = source.name.rpartition("/")
+    near = {pool.rpartition("/")[2] for pool in pools if pool.rpartition("/")[0] == namespace}
+    raw = {"metadata": {"name": name}, "spec": source.spec}
+    problems = [problem for problem in review(raw, near, workflows) if not problem.accepted]
+    problems += not_yet(raw)
+    if problems:
+        return Known(source.name, source, None, "; ".join(map(str, problems[:5])))
+    try:
+        return Known(source.name, source, plan_of(source.name, AgentWorkflowSpec.model_validate(source.spec)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return Known(source.name, source, None, f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}")

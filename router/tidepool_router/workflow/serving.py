@@ -1,0 +1,305 @@
+"""Workflows over HTTP: as a chat model, and as runs in the background."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import unquote
+
+from tidepool_api import contract
+from tidepool_api.workflow import MODEL_PREFIX
+from tidepool_router.control import JSON, Response, StreamResponse
+from tidepool_router.errors import Refusal, Refused
+from tidepool_router.keys import Grant
+from tidepool_router.proxy.keyed import require_model
+from tidepool_router.workflow.core.states import Verdict
+from tidepool_router.workflow.driver import Driver
+from tidepool_router.workflow.journal import Record, Summary
+from tidepool_router.workflow.manager import Called, Known, Workflows
+
+PREFIX: Final = "/v1/workflows"
+CHAT: Final = "/v1/chat/completions"
+_EVENTS: Final = "text/event-stream"
+_PASSED_ON: Final = (contract.HEADER_PRIORITY, contract.HEADER_TENANT)
+_MOST_LISTED: Final = 100
+
+
+class Serving:
+    """Handler of one request that speaks of workflows. `grant`: the key's, None where the gateway has none.
+
+    A run belongs to the tenant of the key that began it, and is nobody else's to see.
+    """
+
+    def __init__(self, workflows: Workflows, grant: Grant | None, *, keeps: bool) -> None:
+        self._workflows = workflows
+        self._grant = grant
+        self._keeps = keeps  # runs survive this process
+
+    async def handle(  # noqa: PLR0911 - one path each
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """Handler."""
+        caller = self._caller(headers)
+        if path == CHAT:
+            return await self._chat(_object(body), caller)
+        parts = [unquote(part) for part in path.removeprefix(PREFIX).split("/") if part]
+        if not parts and method == "GET":
+            return _json(200, {"object": "list", "data": self._list()})
+        if parts and self._grant is not None:
+            require_model(self._grant, MODEL_PREFIX + parts[0])
+        match method, parts:
+            case "POST", [name, "runs"]:
+                return await self._begin(name, _object(body), caller)
+            case "GET", [name, "runs"]:
+                found = await self._workflows.runs(self._workflows.find(name).name, self._tenant, _MOST_LISTED)
+                return _json(200, {"object": "list", "data": [_summary(one) for one in found]})
+            case "GET", [name, "runs", run]:
+                return _json(200, _state(await self._record(name, run), self._workflows.active.get(run)))
+            case "GET", [name, "runs", run, "events"]:
+                return await self._events(name, run)
+            case ("POST", [name, "runs", run, "cancel"]) | ("DELETE", [name, "runs", run]):
+                return await self._cancel(name, run)
+        message = f"{method} {path[:200]} is not served here; runs are at {PREFIX}/NAME/runs"
+        raise Refused(Refusal(404, "invalid_request_error", "unknown_path", message))
+
+    @property
+    def _tenant(self) -> str | None:
+        return None if self._grant is None else self._grant.tenant
+
+    def _caller(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """What the steps' requests say of the caller: what the key grants; without one, what the client says."""
+        if self._grant is None:
+            return {name: headers[name] for name in _PASSED_ON if name in headers}
+        priority = self._grant.key.priority
+        named = {contract.HEADER_PRIORITY: priority} if isinstance(priority, str) else {}
+        return {contract.HEADER_TENANT: self._grant.tenant, **named}
+
+    def _admit(self) -> Callable[[int], None] | None:
+        """Count the run against the key's requests; its tokens when it is over. Raises Refused."""
+        grant = self._grant
+        if grant is None:
+            return None
+        refusal = grant.admit(0, monotonic())
+        if refusal is not None:
+            raise Refused(refusal)
+        return lambda tokens: grant.settle(0, tokens)
+
+    # As a chat model.
+
+    async def _chat(self, body: dict[str, Any], caller: dict[str, str]) -> Response | StreamResponse:
+        known = self._workflows.find(str(body.get("model", "")).removeprefix(MODEL_PREFIX))
+        messages = _messages(body.get("messages"))
+        given = _input(known, body, messages)
+        driver = await self._workflows.begin(known, Called(given, messages), caller, self._admit())
+        if body.get("stream"):
+            usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            return StreamResponse(200, _chunks(driver, str(body["model"]), usage=usage), _EVENTS)
+        try:
+            await driver.over()
+        finally:  # the client has gone, or all is over
+            driver.cancel("the client has gone")
+        if driver.summary is None or driver.summary.verdict is not Verdict.SUCCEEDED:
+            raise Refused(_failure(driver))
+        message = {"role": "assistant", "content": driver.run.answer}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return _json(200, _envelope(driver, str(body["model"]), "chat.completion", [choice], _usage(driver)))
+
+    # In the background.
+
+    def _list(self) -> list[dict[str, Any]]:
+        return [
+            {"name": known.name, "runnable": known.plan is not None, "reason": known.why_not}
+            for known in self._workflows.known.values()
+        ]
+
+    async def _begin(self, name: str, body: dict[str, Any], caller: dict[str, str]) -> Response:
+        known = self._workflows.find(name)
+        if not self._keeps:
+            message = (
+                "this gateway keeps no runs, so none can go on in the background; start it with --workflow-store, "
+                f"or call the model {MODEL_PREFIX}{name}"
+            )
+            raise Refused(Refusal(501, "invalid_request_error", "no_store", message))
+        if body.keys() - {"input"}:
+            message = f'unknown field {min(body.keys() - {"input"})!r}; the body is {{"input": ...}}'
+            raise Refused(Refusal(400, "invalid_request_error", "unknown_field", message))
+        called = Called(body.get("input"), background=True)
+        driver = await self._workflows.begin(known, called, caller, self._admit())
+        run = driver.claim.run
+        return _json(
+            202, {"id": run.id, "workflow": run.workflow, "phase": Verdict.RUNNING, "created": run.created}
+        )
+
+    async def _record(self, name: str, run: str) -> Record:
+        record = await self._workflows.record(run)
+        mine = record is not None and self._tenant in (None, record.run.caller.get(contract.HEADER_TENANT))
+        if record is None or not mine or record.run.workflow.rpartition("/")[2] != name.rpartition("/")[2]:
+            message = f"the workflow {name[:200]!r} has no run {run[:100]!r}; runs are kept for a day"
+            raise Refused(Refusal(404, "invalid_request_error", "run_not_found", message))
+        return record
+
+    async def _cancel(self, name: str, run: str) -> Response:
+        record = await self._record(name, run)
+        driver = self._workflows.active.get(run)
+        if driver is not None:
+            driver.cancel("cancelled by a request")
+            return _json(202, {"id": run, "cancelling": True})
+        if record.summary.ended is None:
+            message = "the run is driven by another gateway, or by none for the moment; ask again in a few seconds"
+            raise Refused(Refusal(409, "invalid_request_error", "run_elsewhere", message, 5.0))
+        return _json(200, _summary(record.summary))
+
+    async def _events(self, name: str, run: str) -> StreamResponse:
+        record = await self._record(name, run)
+        driver = self._workflows.active.get(run)
+
+        async def lines() -> AsyncIterator[bytes]:
+            if driver is None:
+                yield _event({"type": "run", "phase": record.summary.verdict, "reason": record.summary.reason})
+                return
+            async for event in driver.follow():
+                yield _event(event)
+
+        return StreamResponse(200, lines(), _EVENTS)
+
+
+async def _chunks(driver: Driver, model: str, *, usage: bool) -> AsyncIterator[bytes]:
+    """The stream of a chat: progress as reasoning, then the answer, live where its step allows it."""
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return _event(_envelope(driver, model, "chat.completion.chunk", [choice], None))
+
+    live = False
+    try:
+        yield chunk({"role": "assistant", "content": ""})
+        async for event in driver.follow():
+            if event["type"] == "text":
+                live = True
+                yield chunk({"content": event["text"]})
+            elif event["type"] == "step" and not live:
+                yield chunk({"reasoning_content": _progress(event)})
+        if driver.summary is None or driver.summary.verdict is not Verdict.SUCCEEDED:
+            refusal = _failure(driver)
+            fault = {"message": refusal.message, "type": refusal.type, "param": None, "code": refusal.code}
+            yield _event({"error": fault})
+            return  # without [DONE]: the answer is not whole
+        if not live and driver.run.answer:
+            yield chunk({"content": driver.run.answer})
+        yield chunk({}, "stop")
+        if usage:
+            yield _event(_envelope(driver, model, "chat.completion.chunk", [], _usage(driver)))
+        yield b"data: [DONE]\n\n"
+    finally:
+        driver.cancel("the client has gone")
+
+
+def _progress(event: Mapping[str, Any]) -> str:
+    item = "" if event["item"] is None else f"[{event['item']}]"
+    reason = f": {event['reason']}" if event.get("reason") else ""
+    return f"{event['step']}{item} {event['phase']}{reason}\n"
+
+
+def _failure(driver: Driver) -> Refusal:
+    if driver.summary is None:
+        message = "the run could not be written down and goes on without this connection; look for it in a moment"
+        return Refusal(503, "server_error", "run_lost", message, 5.0)
+    reason = driver.summary.reason
+    status = 504 if reason.startswith("DeadlineExceeded") else 502
+    return Refusal(status, "server_error", "workflow_failed", f"the run {driver.summary.id} failed: {reason}")
+
+
+def _envelope(
+    driver: Driver, model: str, kind: str, choices: Sequence[Any], usage: dict[str, int] | None
+) -> dict[str, Any]:
+    run = driver.claim.run
+    found: dict[str, Any] = {
+        "id": f"chatcmpl-{run.id}",
+        "object": kind,
+        "created": int(run.created),
+        "model": model,
+        "choices": choices,
+    }
+    return found if usage is None else found | {"usage": usage}
+
+
+def _usage(driver: Driver) -> dict[str, int]:
+    prompt, output = driver.prompt_tokens, driver.output_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id,
+        "workflow": summary.workflow,
+        "phase": summary.verdict,
+        "reason": summary.reason,
+        "created": summary.created,
+        "ended": summary.ended,
+        "tokens": summary.tokens,
+    }
+
+
+def _state(record: Record, driver: Driver | None) -> dict[str, Any]:
+    steps = [
+        {
+            "step": key.step,
+            "item": key.item,
+            "phase": ending.phase,
+            "reason": ending.reason,
+            "tokens": ending.output.tokens,
+        }
+        for key, ending in sorted(record.endings.items(), key=lambda one: (one[0].step, one[0].item or 0))
+    ]
+    found = {**_summary(record.summary), "output": record.output, "deadline": record.run.deadline, "steps": steps}
+    if driver is not None:
+        found["running"] = sorted(str(key) for work in driver.run.works.values() for key, _ in work.running())
+        found["degraded"] = driver.run.degraded
+    return found
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        message = "the body is no JSON object"
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message))
+    return found
+
+
+def _messages(given: object) -> list[dict[str, Any]]:
+    if not isinstance(given, list) or not all(isinstance(one, dict) and "role" in one for one in given):
+        message = "messages must be a list of objects with role and content"
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_messages", message))
+    return given
+
+
+def _input(known: Known, body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401
+    """The run's input: `input` of the body; else what the last user message says, as JSON or as the one text."""
+    if "input" in body:
+        return body["input"]
+    said = next((one.get("content") for one in reversed(messages) if one["role"] == "user"), "")
+    if isinstance(said, list):
+        said = "".join(str(part.get("text", "")) for part in said if isinstance(part, dict))
+    text = said if isinstance(said, str) else ""
+    schema = known.plan.spec.input if known.plan is not None else None
+    if schema is None:
+        return {"text": text}
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    required = schema.get("required") or list(schema.get("properties") or ())
+    return {required[0]: text} if len(required) == 1 else {"text": text}
+
+
+def _event(event: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _json(status: int, body: Mapping[str, Any]) -> Response:
+    return Response(status, json.dumps(body, ensure_ascii=False).encode(), JSON)

@@ -1,0 +1,133 @@
+"""HTTP steps: to allowed hosts, bounded in time and size, with a breaker for each host."""
+
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import httpx
+
+from tidepool_router.workflow.failures import StepFailed
+from tidepool_router.workflow.hosts import Hosts, NotAllowed
+
+MAX_ANSWER_BYTES: Final = 1 << 20
+_MOST_REDIRECTS: Final = 3
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+_AGAIN: Final = frozenset((408, 425, 429))
+# So many failures in a row close a host for so long; then one try shows whether it is back.
+_BREAKS_AFTER: Final = 5
+_BREAK_SECONDS: Final = 10.0
+_MOST_HOSTS: Final = 1024
+
+
+@dataclass(slots=True)
+class _Breaker:
+    failures: int = 0
+    open_until: float = 0.0
+
+
+class Tools:
+    """One client for all runs of a process."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._breakers: dict[str, _Breaker] = {}
+        limits = httpx.Limits(max_connections=256, max_keepalive_connections=64, keepalive_expiry=30.0)
+        timeout = httpx.Timeout(None, connect=5.0, pool=30.0)  # a step's own time bounds the whole
+        self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def call(
+        self, method: str, url: str, body: str | None, key: str, more_hosts: Sequence[str] = ()
+    ) -> tuple[str, Any]:
+        """Text of the answer, and its JSON where it is some. `key`: of idempotency, the same in every try.
+
+        Raises StepFailed.
+        """
+        content = None if body is None else body.encode()
+        for _ in range(_MOST_REDIRECTS + 1):
+            status, headers, answer = await self._once(method, url, content, key, more_hosts)
+            location = headers.get("location")
+            if status not in _REDIRECTS or location is None:
+                return _told(status, answer)
+            url = urljoin(url, location)
+            if status not in (307, 308):
+                method, content = "GET", None
+        raise StepFailed(f"more than {_MOST_REDIRECTS} redirects", again=False)
+
+    async def _once(
+        self, method: str, url: str, content: bytes | None, key: str, more_hosts: Sequence[str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        try:
+            parts, address, port = await self._hosts.pinned(url, more_hosts)
+        except NotAllowed as error:
+            raise StepFailed(str(error), again=False) from error
+        host = parts.hostname or ""
+        breaker = self._breaker(f"{host}:{port}")
+        literal = f"[{address}]" if ipaddress.ip_address(address.partition("%")[0]).version == 6 else address
+        pinned = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
+        headers = {"host": parts.netloc, "idempotency-key": key, "user-agent": "tidepool"}
+        if content is not None:
+            headers["content-type"] = "application/json" if _is_json(content) else "text/plain; charset=utf-8"
+        extensions = {"sni_hostname": host}
+        try:
+            async with self._client.stream(
+                method, pinned, content=content, headers=headers, extensions=extensions
+            ) as answer:
+                body = await _bounded(answer)
+        except httpx.HTTPError as error:
+            _count(breaker, failed=True)
+            raise StepFailed(f"{method} {host}: {type(error).__name__} {error}".rstrip(), again=True) from error
+        _count(breaker, failed=answer.status_code >= 500)
+        return answer.status_code, answer.headers, body
+
+    def _breaker(self, host: str) -> _Breaker:
+        if len(self._breakers) > _MOST_HOSTS:
+            self._breakers.clear()
+        breaker = self._breakers.setdefault(host, _Breaker())
+        wait = breaker.open_until - monotonic()
+        if wait > 0:
+            message = f"{host} has failed {breaker.failures} times in a row and is left alone for {wait:.0f} s"
+            raise StepFailed(message, again=True)
+        return breaker
+
+
+def _count(breaker: _Breaker, *, failed: bool) -> None:
+    breaker.failures = breaker.failures + 1 if failed else 0
+    if breaker.failures >= _BREAKS_AFTER:
+        breaker.open_until = monotonic() + _BREAK_SECONDS
+
+
+async def _bounded(answer: httpx.Response) -> bytes:
+    parts, size = [], 0
+    async for part in answer.aiter_bytes():
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            raise StepFailed(f"the answer is longer than {MAX_ANSWER_BYTES} bytes", again=False)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _told(status: int, body: bytes) -> tuple[str, Any]:
+    text = body.decode("utf-8", "replace")
+    if not 200 <= status < 300:
+        again = status >= 500 or status in _AGAIN
+        raise StepFailed(f"answered {status}: {text[:300]}".rstrip(": "), again=again)
+    try:
+        return text, json.loads(text)
+    except (ValueError, RecursionError):
+        return text, None
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,269 @@
+"""Workflows as their callers see them: through a gateway's sockets."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripted.routers import until
+from scripted.upstreams import Seen
+from workflows.rooms import END, USAGE, Place, asked, delta, echo, said
+
+Start = Callable[..., Awaitable[Place]]
+
+
+def llm(name: str, content: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "llm": {"pools": [{"name": "pool"}], "messages": [{"role": "user", "content": content}]},
+        **more,
+    }
+
+
+def http(name: str, url: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "http": {"url": url}, **more}
+
+
+RESEARCH = {
+    "steps": [
+        llm("plan", '["{{ input.text }}", "b"]'),
+        http(
+            "search",
+            "http://tool/{{ item | urlencode }}",
+            depends="plan",
+            withParam="{{ steps.plan.text | trim }}",
+        ),
+        llm("write", "{{ steps.search.json }}", depends="search"),
+    ]
+}
+
+
+async def bare(seen: Seen) -> None:
+    """An engine that answers what it was asked, without brackets."""
+    if json.loads(seen.body).get("stream"):
+        await echo(seen)
+    else:
+        await seen.answer(said(asked(seen)))
+
+
+async def test_a_workflow_is_called_as_a_chat_model(place: Start) -> None:
+    here = await place(RESEARCH, engine=bare)
+
+    answer = await here.chat("a c")
+
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert json.loads(body["choices"][0]["message"]["content"].strip("<>")) == [{"path": "/a%20c"}, {"path": "/b"}]
+    assert body["usage"] == {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}  # all steps together
+    assert body["model"] == "workflow/research"
+    models = (await here.client.get("/v1/models")).json()["data"]
+    assert "workflow/default/research" in [model["id"] for model in models]
+
+
+async def test_the_first_token_comes_before_the_last_step_has_ended_kserve_2837(place: Start) -> None:
+    may_end = asyncio.Event()
+
+    async def engine(seen: Seen) -> None:
+        if not json.loads(seen.body).get("stream"):
+            await seen.answer(said("planned"))
+            return
+        await seen.begin_stream()
+        await seen.chunk(delta("Once"))
+        await may_end.wait()
+        for data in (delta(" upon"), USAGE, END, b""):
+            await seen.chunk(data)
+
+    here = await place(
+        {"steps": [llm("plan", "x"), llm("write", "{{ steps.plan.text }}", depends="plan")]}, engine=engine
+    )
+    lines = []
+    body = {
+        "model": "workflow/research",
+        "messages": [{"role": "user", "content": "x"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    async with here.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                lines.append(line[6:])
+            if "Once" in line:
+                may_end.set()
+
+    assert lines[-1] == "[DONE]"
+    chunks = [json.loads(line) for line in lines[:-1]]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert "".join(one.get("content") or "" for one in deltas) == "Once upon"
+    progress = "".join(one.get("reasoning_content") or "" for one in deltas)
+    assert progress.startswith("plan Running\nplan Succeeded\nwrite Running\n")
+    assert chunks[-1]["usage"]["total_tokens"] == 14
+
+
+async def test_a_client_that_leaves_stops_every_step(place: Start) -> None:
+    async def engine(seen: Seen) -> None:
+        await seen.closed.wait()
+
+    here = await place({"steps": [llm("a", "x"), llm("b", "x")]}, engine=engine)
+    call = asyncio.ensure_future(here.chat())
+    first, second = await here.engine.arrived.get(), await here.engine.arrived.get()
+
+    call.cancel()
+
+    async with asyncio.timeout(1.0):
+        await first.closed.wait()
+        await second.closed.wait()
+    await until(lambda: not here.rooms.workflows.active)
+
+
+async def test_a_hard_failure_is_the_status_of_the_whole_kserve_2484(place: Start) -> None:
+    async def tool(seen: Seen) -> None:
+        await seen.answer(b"no", b"400 Bad Request")
+
+    here = await place({"steps": [http("a", "http://tool/"), llm("b", "x", depends="a")]}, tool=tool)
+
+    answer = await here.chat()
+
+    assert answer.status_code == 502
+    assert "a Failed: answered 400: no" in answer.json()["error"]["message"]
+    assert not here.engine.requests
+
+
+async def test_a_tool_that_fails_for_a_moment_is_called_again_with_the_same_key(place: Start) -> None:
+    keys = []
+
+    async def tool(seen: Seen) -> None:
+        keys.append(seen.headers[b"idempotency-key"])
+        await seen.answer(b"{}", b"503 Service Unavailable" if len(keys) == 1 else b"200 OK")
+
+    retry = {"limit": 1, "backoff": {"duration": "10ms"}}
+    here = await place({"steps": [http("a", "http://tool/", retryStrategy=retry)]}, tool=tool)
+
+    assert (await here.chat()).status_code == 200
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+
+
+async def test_a_step_is_skipped_when_its_condition_is_false(place: Start) -> None:
+    here = await place(
+        {
+            "steps": [
+                http("a", "http://tool/", when="{{ input.text }}"),
+                llm("b", "ran{{ steps.a.text }}", depends="a"),
+            ]
+        }
+    )
+
+    assert (await here.chat("false")).json()["choices"][0]["message"]["content"] == "<ran>"
+    assert not here.tool.requests
+    await here.chat("true")
+    assert len(here.tool.requests) == 1
+
+
+async def test_the_next_pool_is_asked_when_the_best_one_fails(place: Start) -> None:
+    step = llm("a", "x")
+    step["llm"]["pools"] = [{"name": "pool", "quality": 0.2}, {"name": "gone", "quality": 0.9}]
+    here = await place({"steps": [step]})
+
+    assert (await here.chat()).status_code == 200
+
+
+async def test_a_run_in_the_background_outlives_its_caller(place: Start, tmp_path: Path) -> None:
+    here = await place(
+        {
+            "input": {"type": "object", "required": ["q"], "properties": {"q": {"type": "string"}}},
+            "steps": [llm("a", "{{ input.q }}")],
+        },
+        store=f"sqlite:///{tmp_path}/runs.db",
+    )
+    runs = "/v1/workflows/research/runs"
+
+    wrong = await here.client.post(runs, json={"input": {"q": 1}})
+    assert (wrong.status_code, wrong.json()["error"]["message"]) == (400, "input.q: 1 is not of type 'string'")
+
+    begun = await here.client.post(runs, json={"input": {"q": "why"}})
+    assert begun.status_code == 202
+    run = f"{runs}/{begun.json()['id']}"
+    events = (await here.client.get(f"{run}/events")).text
+    state = (await here.client.get(run)).json()
+
+    assert '"phase": "Succeeded"' in events
+    assert (state["phase"], state["output"], state["tokens"]) == ("Succeeded", "<why>", 7)
+    assert [step["step"] for step in state["steps"]] == ["a"]
+    assert [one["id"] for one in (await here.client.get(runs)).json()["data"]] == [state["id"]]
+    assert (await here.client.get(f"{runs}/run-0")).status_code == 404
+
+
+async def test_a_run_is_cancelled_by_a_request(place: Start, tmp_path: Path) -> None:
+    async def engine(seen: Seen) -> None:
+        await seen.closed.wait()
+
+    here = await place({"steps": [llm("a", "x")]}, engine=engine, store=f"sqlite:///{tmp_path}/runs.db")
+    begun = await here.client.post("/v1/workflows/research/runs", json={})
+    run = f"/v1/workflows/research/runs/{begun.json()['id']}"
+    asked_for = await here.engine.arrived.get()
+
+    assert (await here.client.delete(run)).status_code == 202
+    async with asyncio.timeout(1.0):
+        await asked_for.closed.wait()
+    await here.client.get(f"{run}/events")
+    state = (await here.client.get(run)).json()
+    assert (state["phase"], state["reason"]) == ("Cancelled", "cancelled by a request")
+
+
+async def test_another_gateway_goes_on_from_the_last_committed_step(place: Start, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+    may_write = asyncio.Event()
+
+    async def engine(seen: Seen) -> None:
+        if asked(seen) == "first" or may_write.is_set():
+            await echo(seen)
+        else:
+            await seen.closed.wait()
+
+    spec = {"steps": [llm("a", "first"), llm("b", "{{ steps.a.text }}", depends="a")]}
+    here = await place(spec, engine=engine, store=store)
+    run = (await here.client.post("/v1/workflows/research/runs", json={})).json()["id"]
+    for _ in range(2):
+        await here.engine.arrived.get()
+    await here.rooms.close()  # as when it is told to end
+    may_write.set()
+
+    there = await place(spec, store=store, place=here)
+    await until(lambda: run in there.rooms.workflows.active)
+    await there.client.get(f"/v1/workflows/research/runs/{run}/events")
+
+    state = (await there.client.get(f"/v1/workflows/research/runs/{run}")).json()
+    assert (state["phase"], state["output"]) == ("Succeeded", "<<first>>")
+    assert [asked(seen) for seen in here.engine.requests] == ["first", "<first>", "<first>"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "told"),
+    [
+        ("POST", "/v1/workflows/research/runs", 501, "--workflow-store"),
+        ("POST", "/v1/workflows/nobody/runs", 404, "known workflows: default/research"),
+        ("GET", "/v1/workflows/research/walks", 404, "runs are at /v1/workflows/NAME/runs"),
+        ("GET", "/v1/workflowsx", 404, "is not served here"),
+    ],
+)
+async def test_what_cannot_be_answered_says_what_would(
+    place: Start, method: str, path: str, status: int, told: str
+) -> None:
+    here = await place({"steps": [llm("a", "x")]})
+
+    answer = await here.client.request(method, path, json={})
+
+    assert answer.status_code == status
+    assert told in answer.json()["error"]["message"]
+
+
+async def test_what_cannot_be_run_yet_is_refused_with_its_place(place: Start) -> None:
+    here = await place({"steps": [{"name": "a", "mcp": {"server": "http://tool/", "tool": "x"}}]})
+
+    answer = await here.chat()
+
+    assert answer.status_code == 422
+    assert "spec.steps[0].mcp: steps of this kind cannot be run yet" in answer.json()["error"]["message"]

@@ -1,0 +1,106 @@
+"""A gateway that runs workflows, a scripted engine behind it, and a scripted tool beside it."""
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from scripted.routers import RunningRouter, StartRouter
+from scripted.upstreams import ScriptedEngine, Seen
+from tidepool_api.routing import FleetWorkflow
+from tidepool_router.proxy.gateway import Gateway
+from tidepool_router.workflow.hosts import Hosts
+from tidepool_router.workflow.start import WorkflowRooms
+
+NAME = "default/research"
+
+
+@dataclass
+class Place:
+    """What runs."""
+
+    engine: ScriptedEngine
+    tool: ScriptedEngine
+    router: RunningRouter
+    rooms: WorkflowRooms
+    client: httpx.AsyncClient
+
+    async def chat(self, text: str = "why", **more: Any) -> httpx.Response:
+        body = {"model": "workflow/research", "messages": [{"role": "user", "content": text}], **more}
+        return await self.client.post("/v1/chat/completions", json=body)
+
+
+def said(text: str) -> bytes:
+    """A whole chat completion of seven tokens."""
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    return json.dumps({"choices": [{"message": message}], "usage": usage}).encode()
+
+
+def asked(seen: Seen) -> str:
+    """The last message of a request."""
+    return str(json.loads(seen.body)["messages"][-1]["content"])
+
+
+def delta(text: str) -> bytes:
+    """One event of a stream."""
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\n'
+END = b"data: [DONE]\n\n"
+
+
+async def echo(seen: Seen) -> None:
+    """An engine that says what it was asked, whole or in one event."""
+    text = f"<{asked(seen)}>"
+    if not json.loads(seen.body).get("stream"):
+        await seen.answer(said(text))
+        return
+    await seen.begin_stream()
+    for data in (delta(text), USAGE, END, b""):
+        await seen.chunk(data)
+
+
+async def found(seen: Seen) -> None:
+    """A tool that tells its path."""
+    path = seen.line.split(b" ")[1].decode()
+    await seen.answer(json.dumps({"path": path}).encode())
+
+
+async def start_rooms(
+    stack: AsyncExitStack,
+    gateway: StartRouter,
+    spec: dict[str, Any],
+    *,
+    engine: Callable[[Seen], Awaitable[None]] = echo,
+    tool: Callable[[Seen], Awaitable[None]] = found,
+    store: str | None = None,
+    hosts: Hosts | None = None,
+    place: Place | None = None,
+) -> Place:
+    """A place; of another one, where it is given, with the same engine and tool: a second gateway."""
+    engines = place.engine if place else await stack.enter_async_context(ScriptedEngine(engine))
+    tools = place.tool if place else await stack.enter_async_context(ScriptedEngine(tool))
+    # A bare engine tells of no load.
+    router = await gateway(engines.url, known=0)
+    fleet, services = router.state, router.services
+    inner = Gateway(services, fleet, "0")
+    allowed = hosts or Hosts([f"tool:{tools.port}"], resolve=_loopback, loopback=True)
+    rooms = WorkflowRooms(services, fleet, inner, store, allowed)
+    rooms.start()
+    stack.push_async_callback(rooms.close)
+    text = json.dumps(spec).replace("http://tool/", f"http://tool:{tools.port}/")
+    rooms.workflows.apply([FleetWorkflow(name=NAME, spec=json.loads(text))], list(fleet.pools))
+    router.server.application.workflows = rooms  # type: ignore[attr-defined]
+    client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{router.port}", timeout=20.0, trust_env=False)
+    await stack.enter_async_context(client)
+    return Place(engines, tools, router, rooms, client)
+
+
+async def _loopback(host: str, port: int) -> list[str]:
+    del host, port
+    return ["127.0.0.1"]
