@@ -86,6 +86,7 @@ class Operator:
             self._view.fleet,
             self._gateways.reachable,
             self._autoscaler.gateways.reports,
+            workflows=self._view.workflows,
         )
         recorder = Recorder(self._api, settings.identity)
         self._trust = ClusterTrust(self._open, settings, self._all_due) if settings.trust else None
@@ -242,6 +243,7 @@ class Operator:
             return
         if kind == AGENT_WORKFLOW:
             self._workflow_changed(key_of(item), gone=after is None)
+            self._publisher.mark_due()
         elif (pool := pool_of(kind, item)) is not None:
             self._pool_due(pool)
         if kind == MODEL_POOL:

@@ -1,15 +1,17 @@
 """What the autoscaler and the gateways see of the cluster, from the store."""
 
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from tidepool_api.contract import ENGINE_CONTAINER
-from tidepool_api.routing import FleetPool
+from tidepool_api.routing import FleetPool, FleetWorkflow
 from tidepool_api.scaling import Scaling
 from tidepool_operator.cluster.api import Api
-from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Object
+from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, POD, Object
 from tidepool_operator.cluster.store import Key, Store, key_of
 from tidepool_operator.pool.model import parse_time
 from tidepool_operator.pool.pod_status import condition
@@ -17,6 +19,11 @@ from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
 from tidepool_operator.scaling.spec import from_api
+
+log = logging.getLogger(__name__)
+
+# A ConfigMap holds a megabyte; the pools need their part of it.
+_MOST_WORKFLOW_BYTES: Final = 400_000
 
 
 class View:
@@ -84,6 +91,21 @@ class View:
                 found.append(known[1])
         return tuple(sorted(found, key=lambda pool: pool.name))
 
+    def workflows(self) -> tuple[FleetWorkflow, ...]:
+        """Workflows that are accepted as they stand, as gateways see them, as many as a ConfigMap holds."""
+        found, room = [], _MOST_WORKFLOW_BYTES
+        for raw in sorted(self._store.all(AGENT_WORKFLOW), key=lambda raw: str(key_of(raw))):
+            if raw["metadata"].get("deletionTimestamp") or not _is_accepted(raw):
+                continue
+            room -= len(json.dumps(raw["spec"]))
+            if room < 0:
+                log.warning(
+                    "the workflows together are too large: %s and those after it cannot be called", key_of(raw)
+                )
+                break
+            found.append(FleetWorkflow(name=str(key_of(raw)), spec=raw["spec"]))
+        return tuple(found)
+
     def _scaling_of(self, raw: Object) -> ScalingSpec | None:
         uid, generation = raw["metadata"]["uid"], raw["metadata"].get("generation", 0)
         known = self._scaling.get(uid)
@@ -103,6 +125,12 @@ class View:
             for pod in self._store.of_pool(POD, key)
             if not pod["metadata"].get("deletionTimestamp")
         )
+
+
+def _is_accepted(raw: Object) -> bool:
+    accepted = condition(raw, "Accepted")
+    current = accepted.get("observedGeneration") == raw["metadata"].get("generation", 0)
+    return current and accepted.get("status") == "True"
 
 
 def pod_state(pod: Object) -> PodState:

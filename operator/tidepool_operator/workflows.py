@@ -4,9 +4,11 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from tidepool_api.language.not_yet import not_yet
 from tidepool_api.language.problems import Problem
 from tidepool_api.language.review import review
 from tidepool_api.problems import workflow_problems
+from tidepool_api.workflow import MODEL_PREFIX
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.store import Key, Store
@@ -32,7 +34,8 @@ class Workflows:
             return None
         # What passed an older CRD's schema is looked at again.
         shape = [Problem(found.field, found.message) for found in workflow_problems(raw.get("spec") or {})]
-        problems = shape or review(raw, self._names(MODEL_POOL, key), self._names(AGENT_WORKFLOW, key))
+        found = review(raw, self._names(MODEL_POOL, key), self._names(AGENT_WORKFLOW, key))
+        problems = shape or [*not_yet(raw), *found]
         before = raw.get("status") or {}
         status = workflow_status(raw, problems, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if all(before.get(field) == value for field, value in status.items()):
@@ -53,12 +56,16 @@ class Workflows:
 
 def workflow_status(raw: Object, problems: Sequence[Problem], now: str) -> Object:
     """Accepted: the workflow is sound in itself. Ready: what it refers to is there, too."""
-    generation = raw["metadata"].get("generation", 0)
+    name, generation = raw["metadata"]["name"], raw["metadata"].get("generation", 0)
     before = {entry["type"]: entry for entry in (raw.get("status") or {}).get("conditions") or []}
     own = [problem for problem in problems if not problem.accepted]
     verdicts = {
         "Accepted": (own, "Accepted", "The workflow is sound."),
-        "Ready": (problems, "Ready", "All that it refers to is there. Running workflows is not built yet."),
+        "Ready": (
+            problems,
+            "Ready",
+            f"All that it refers to is there; call it as the model {MODEL_PREFIX}{name}.",
+        ),
     }
     conditions = []
     for kind, (found, reason, message) in verdicts.items():

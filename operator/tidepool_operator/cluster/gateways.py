@@ -12,7 +12,7 @@ import httpx
 
 from tidepool_api import contract
 from tidepool_api.load import GatewayReport
-from tidepool_api.routing import Fleet, FleetPool
+from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import CONFIG_MAP, POD, Object
 from tidepool_operator.errors import ApiError, NotFound
@@ -84,7 +84,8 @@ class Gateways:
 class Publisher:
     """Keeps the fleet's ConfigMap and every gateway at the fleet that `pools` says.
 
-    `issued_at` moves only when the pools or the number of gateways do, also across a restart of the operator.
+    `issued_at` moves only when the pools, the workflows or the number of gateways do, also across a restart of the
+    operator.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Publisher:
         gateways: Callable[[], Mapping[str, str]],
         reports: Callable[[], Mapping[str, GatewayReport]],
         control_port: int = contract.CONTROL_PORT,
+        workflows: Callable[[], tuple[FleetWorkflow, ...]] = tuple,
     ) -> None:
         self._api = api
         self._namespace = namespace
@@ -102,6 +104,7 @@ class Publisher:
         self._gateways = gateways
         self._reports = reports
         self._control_port = control_port
+        self._workflows = workflows
         self._fleet: Fleet | None = None
         self._due = asyncio.Event()
 
@@ -128,17 +131,21 @@ class Publisher:
         """Write the ConfigMap where the pools changed. Raises ApiError."""
         self._due.clear()
         known = self._fleet if self._fleet is not None else await self._published()
-        pools = self._pools()
+        pools, workflows = self._pools(), self._workflows()
         gateways = max(1, len(self._gateways()))
         # A gateway may have a fleet of a later time: a clock was put back, or the ConfigMap is gone that told it.
         ahead = max((report.fleet_issued_at or 0.0 for report in self._reports().values()), default=0.0)
         issued = known.issued_at or 0.0 if known is not None else 0.0
-        if known is not None and known.pools == pools and known.gateways == gateways and ahead <= issued:
+        told = (pools, workflows, gateways)
+        if known is not None and told == (known.pools, known.workflows, known.gateways) and ahead <= issued:
             self._fleet = known
             return known
         earlier = max(ahead, issued)
         fleet = Fleet(
-            issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)), gateways=gateways, pools=pools
+            issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)),
+            gateways=gateways,
+            pools=pools,
+            workflows=workflows,
         )
         await self._api.apply(self._config_map(fleet))
         self._fleet = fleet

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tidepool_api.routing import Fleet, FleetPool
+from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
 from tidepool_operator.cluster.gateways import Publisher
 from tidepool_operator.errors import NotFound
 
@@ -40,3 +40,23 @@ async def test_a_change_of_the_gateways_number_is_told_and_nothing_else_that_sta
     assert grown.issued_at > first.issued_at
     assert len(api.items) == 2
     assert Fleet.model_validate_json(api.items[-1]["data"]["fleet.json"]).gateways == 3
+
+
+async def test_workflows_are_told_with_the_pools_and_again_when_they_change() -> None:
+    api = Written()
+    workflows = [FleetWorkflow(name="default/research", spec={"steps": [{"name": "a"}]})]
+    publisher = Publisher(
+        api,  # type: ignore[arg-type]
+        "tidepool",
+        tuple,
+        dict,
+        dict,
+        workflows=lambda: tuple(workflows),
+    )
+    await publisher.publish()
+    await publisher.publish()
+    workflows.append(FleetWorkflow(name="default/digest", spec={"steps": []}))
+    await publisher.publish()
+
+    told = [Fleet.model_validate_json(item["data"]["fleet.json"]).workflows for item in api.items]
+    assert told == [tuple(workflows[:1]), tuple(workflows)]

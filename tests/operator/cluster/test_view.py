@@ -6,7 +6,7 @@ import pytest
 
 from pools.objects import pod, raw_pool
 from tidepool_operator.cluster.api import Api
-from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Object
+from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, POD, Object
 from tidepool_operator.cluster.store import Key, Store
 from tidepool_operator.scaling.model import PodState
 from tidepool_operator.view import View, pod_state
@@ -82,3 +82,16 @@ def test_gateways_keep_a_pool_whose_edit_is_unsound_and_lose_one_that_is_gone() 
 
     assert [found.name for found in before] == ["default/a", "default/b"]
     assert seen.fleet() == before[:1]
+
+
+def test_gateways_get_the_workflows_that_are_accepted_as_they_stand() -> None:
+    seen, store = view()
+    for name, accepted, judged in (("sound", "True", 2), ("broken", "False", 2), ("edited", "True", 1)):
+        condition = {"type": "Accepted", "status": accepted, "observedGeneration": judged}
+        metadata = {"namespace": "default", "name": name, "uid": name, "generation": 2, "resourceVersion": "1"}
+        spec = {"steps": [{"name": name}]}
+        store.put(AGENT_WORKFLOW, {"metadata": metadata, "spec": spec, "status": {"conditions": [condition]}})
+
+    assert [(found.name, found.spec) for found in seen.workflows()] == [
+        ("default/sound", {"steps": [{"name": "sound"}]})
+    ]
