@@ -126,8 +126,10 @@ class Sidecars:
     def _look(self, pod: int, now: float) -> None:
         self._scraped_at[pod] = now
         state = self.states[pod]
-        state.watch.figures = read_engine_page(metrics_page(self._engines[pod]))
+        state.watch.figures = figures = read_engine_page(metrics_page(self._engines[pod]))
         state.waiting.looked()
+        if figures.kv_capacity_tokens:
+            state.cache.resize(figures.kv_capacity_tokens)
 
     def report(self, pod: int, now: float) -> LoadReport | None:
         """What the pod tells now; None when it told a moment ago, or has nothing new to tell."""

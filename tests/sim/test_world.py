@@ -9,13 +9,13 @@ from sim.board import ScrapedBoard
 from sim.candidates import BASELINES, CANDIDATES, PRODUCT
 from sim.engine import Engine, EngineConfig
 from sim.faults import DELAYED, FAILING, NONE, SLOW, Fault
-from sim.ours import Gateway, Sidecars, product
+from sim.ours import Clock, Gateway, Sidecars, product
 from sim.picker import Board, Immediate
 from sim.request import Request
 from sim.score import estimate, quantile, score
 from sim.steptime import StepTime
 from sim.world import Hire, Life, Site, Staff, World, baseline
-from tidepool_api.routing import Policy
+from tidepool_api.routing import Policy, Routing
 
 CONFIG = EngineConfig(StepTime(0.008, 0.0002, 7e-8, 5e-5, 1e-9), kv_tokens=64_000)
 
@@ -50,6 +50,19 @@ def test_every_request_is_answered_once(name: str, fault: Fault) -> None:
         life.request.output_tokens for life in lives
     )
     assert all(engine.pool.used == 0 for engine in world.engines)
+
+
+def test_a_sidecar_knows_how_much_its_engine_can_cache() -> None:
+    """Else it reports work that there is not, or none where there is, to gateways that did not send it."""
+    sidecars = Sidecars([Engine(CONFIG)], Clock(), Routing())
+    sidecars.report(0, 0.0)  # it has looked at the engine
+    cache = sidecars.states[0].cache
+    requests = [request for _, request in arrivals(100)]
+    for request in requests:
+        cache.took_in(request.facts)
+
+    assert cache.estimate(requests[-1].facts).cached_tokens > 1000
+    assert cache.estimate(requests[0].facts).cached_tokens < 800  # its beginning, which others have too
 
 
 @pytest.mark.parametrize("fault", [NONE, FAILING], ids=lambda fault: fault.name)

@@ -24,7 +24,9 @@ REASON_CACHED: Final = "predicted-cached"
 # A second of a stream that has begun against a second before the first token: by the usual targets of 50 ms a
 # token and 2 s to the first one, an answer of 250 tokens has 12.5 s for the one and 2 s for the other.
 STALL_WEIGHT: Final = 0.16
-DECODE_WEIGHT: Final = 0.32
+# Slower steps are seconds of streams that have begun, too. Learned costs of a request beside others are noisy: with
+# twice the weight two gateways part with prefixes that one would have kept.
+DECODE_WEIGHT: Final = 0.16
 # Part of the KV cache that is left free for what was not foreseen.
 _KV_MARGIN: Final = 0.03
 # Of the tokens still expected of running requests, those that are there at once: while some grow, others end.

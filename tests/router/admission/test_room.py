@@ -1,10 +1,13 @@
 """When one more request would only wait in the engine: sequences, prefill, KV cache, each as looks at it teach."""
 
+from math import exp
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidepool_router.admission import Load, Room
+from tidepool_router.admission.room import peak_tokens
 
 CAPACITY = 100_000
 
@@ -88,10 +91,12 @@ def test_a_smaller_engine_at_the_same_address_is_learned_anew() -> None:
 @pytest.mark.parametrize(
     ("held", "expected", "takes", "why"),
     [
-        (60_000, 20_000, True, "70,000 by the time that the others are half way, and 1,500 more"),
-        (60_000, 79_000, False, "99,500, and 1,500 more"),
+        (60_000, 59_000, True, "those that end give back what the others take"),
+        (94_000, 20_000, True, "95,000, and 4,200 in case that fewer end than expected"),
+        (94_000, 30_000, False, "95,000, and 6,200 in that case"),
         (99_000, 0, False, "it is full"),
-        (20_000, 150_000, True, "much is expected, but not at once: 95,000"),
+        (20_000, 150_000, True, "much is expected, but not at once: 94,000"),
+        (20_000, 210_000, False, "all are young, and there would be 86,000 before enough of them end, and 42,000 if not"),
     ],
 )
 def test_the_kv_cache_must_have_room_while_answers_grow(held: int, expected: int, takes: bool, why: str) -> None:
@@ -101,6 +106,21 @@ def test_the_kv_cache_must_have_room_while_answers_grow(held: int, expected: int
     assert room.takes(Load(10, held_tokens=held, expected_tokens=expected), 1000, 1000) is takes, why
 
 
+@given(
+    requests=st.integers(1, 200),
+    held=st.integers(1, 5000),
+    mean=st.integers(2, 2000),
+    steps=st.integers(0, 4000),
+)
+def test_the_peak_is_not_below_what_requests_that_end_evenly_use_at_any_time(
+    requests: int, held: int, mean: int, steps: int
+) -> None:
+    """Each step one in `mean` of those that are left ends, and each of the others takes one more token."""
+    later = requests * exp(-steps / mean) * (held + steps)
+
+    assert peak_tokens(requests * held, requests * mean) >= later
+
+
 def test_prefixes_that_are_shared_take_room_once() -> None:
     """Ten agents with one prefix of 20,000 tokens hold 21,000, not 210,000."""
     room = Room()
@@ -108,7 +128,7 @@ def test_prefixes_that_are_shared_take_room_once() -> None:
     room.looked(ten, 10, 0, 0.21, CAPACITY)
 
     assert room.takes(ten, 21_000, 100)
-    assert not room.takes(Load(46, held_tokens=960_000), 21_000, 10_000)
+    assert not room.takes(Load(47, held_tokens=987_000), 21_000, 10_000)
 
 
 @given(
