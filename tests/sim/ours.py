@@ -129,7 +129,7 @@ class Sidecars:
         state.watch.figures = figures = read_engine_page(metrics_page(self._engines[pod]))
         state.waiting.looked()
         if figures.kv_capacity_tokens:
-            state.cache.resize(figures.kv_capacity_tokens)
+            state.cache.resize(figures.kv_capacity_tokens, figures.kv_block_tokens)
 
     def report(self, pod: int, now: float) -> LoadReport | None:
         """What the pod tells now; None when it told a moment ago, or has nothing new to tell."""

@@ -26,8 +26,8 @@ _SPARE: Final = 2
 _SPARE_SHARE: Final = 32
 # So many looks in a row at which the same number ran while others waited: that number is the engine's limit.
 _LOOKS_AT_LIMIT: Final = 3
-# Of the output that is expected, so much on top, for what ends later than expected. Chosen on the training seeds of
-# the simulator's decode load: with half of it requests wait for seconds beside free memory, with a tenth an
+# Of the output that is expected, so much on top, for what ends later than expected. Chosen on the training seeds
+# of the simulator's decode load: with half of it requests wait for seconds beside free memory, with a tenth an
 # overloaded engine preempts five times as often.
 _GROWING_SHARE: Final = 0.2
 _NO_LIMIT: Final = 1 << 60
@@ -125,7 +125,7 @@ class Room:
 
 
 def peak_tokens(held: float, expected: float) -> float:
-    """Most KV tokens in use at once, of requests that hold so many and will make so many more, if nobody else comes.
+    """Most KV tokens in use at once, of requests that hold so many and are to make so many, if nobody else comes.
 
     Each of n requests holds s tokens and has r to go. If they end at an even rate, n exp(-t / r) are left after t
     steps, with s + t tokens each: the most is n r exp(s / r - 1), r - s steps from now. Where s is r or more it is

@@ -22,10 +22,14 @@ REASON: Final = "predicted"
 REASON_CACHED: Final = "predicted-cached"
 
 # A second of a stream that has begun against a second before the first token: by the usual targets of 50 ms a
-# token and 2 s to the first one, an answer of 250 tokens has 12.5 s for the one and 2 s for the other.
+# token and 2 s to the first one, an answer of 250 tokens has 12.5 s for the one and 2 s for the other. Short
+# answers have no time to make a stall good: below 100 tokens it weighs more, up to a half at 32. (Chosen on the
+# simulator's training seeds: from 250 tokens on, documents among chats would wait a sixth longer.)
 STALL_WEIGHT: Final = 0.16
-# Slower steps are seconds of streams that have begun, too. Learned costs of a request beside others are noisy: with
-# twice the weight two gateways part with prefixes that one would have kept.
+_MOST_STALL_WEIGHT: Final = 0.5
+_SHORT_TOKENS: Final = 100
+# The same for slower steps. What a request costs others is learned with noise: with twice the weight two gateways
+# part with prefixes that one would have kept.
 DECODE_WEIGHT: Final = 0.16
 # Part of the KV cache that is left free for what was not foreseen.
 _KV_MARGIN: Final = 0.03
@@ -84,7 +88,8 @@ def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> 
     speed = pod.speed
     token_seconds = speed.prompt_token_seconds
     work = uncached * token_seconds
-    beside = STALL_WEIGHT * work + DECODE_WEIGHT * output * speed.step_seconds_a_request
+    stall = STALL_WEIGHT if output >= _SHORT_TOKENS else stall_weight(output)
+    beside = stall * work + DECODE_WEIGHT * output * speed.step_seconds_a_request
     harm = pod.queued_tokens * token_seconds + work + pod.live_requests * beside
     if pod.kv_capacity_tokens:
         short = _short_tokens(pod, uncached, output)
@@ -93,6 +98,11 @@ def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> 
     if adapter is not None and adapter not in pod.adapters:
         harm += _adapter_seconds(pod)
     return harm
+
+
+def stall_weight(output: int) -> float:
+    """Of a second that running streams stand still, where answers of so many tokens are usual."""
+    return max(STALL_WEIGHT, min(_MOST_STALL_WEIGHT, STALL_WEIGHT * _SHORT_TOKENS / (output or 1)))
 
 
 class Parts(NamedTuple):
@@ -115,7 +125,7 @@ def parts_of(pod: Candidate, request: Estimate, hit: int, adapter: str | None) -
     return Parts(
         wait=pod.queued_tokens * speed.prompt_token_seconds,
         prefill=work,
-        stall=pod.live_requests * STALL_WEIGHT * work,
+        stall=pod.live_requests * stall_weight(output) * work,
         decode=pod.live_requests * DECODE_WEIGHT * output * speed.step_seconds_a_request,
         memory=short * _shortage_seconds(pod, output),
         adapter=0.0 if adapter is None or adapter in pod.adapters else _adapter_seconds(pod),

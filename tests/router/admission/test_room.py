@@ -96,7 +96,7 @@ def test_a_smaller_engine_at_the_same_address_is_learned_anew() -> None:
         (94_000, 30_000, False, "95,000, and 6,200 in that case"),
         (99_000, 0, False, "it is full"),
         (20_000, 150_000, True, "much is expected, but not at once: 94,000"),
-        (20_000, 210_000, False, "all are young, and there would be 86,000 before enough of them end, and 42,000 if not"),
+        (20_000, 210_000, False, "all are young: 86,000 before enough of them end, and 42,000 if not"),
     ],
 )
 def test_the_kv_cache_must_have_room_while_answers_grow(held: int, expected: int, takes: bool, why: str) -> None:

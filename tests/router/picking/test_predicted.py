@@ -45,6 +45,22 @@ def facts(adapter: str | None = None) -> RequestFacts:
             1,
             "few streams wait for its prompt",
         ),
+        (
+            [fake_pod(0, queued_tokens=1000), fake_pod(1, live_requests=4)],
+            {},
+            120,
+            None,
+            1,
+            "long answers make a stall good",
+        ),
+        (
+            [fake_pod(0, queued_tokens=1000), fake_pod(1, live_requests=4)],
+            {},
+            20,
+            None,
+            0,
+            "short answers have no time to",
+        ),
         ([fake_pod(0, speed=fake_speed(0.0002)), fake_pod(1)], {}, 100, None, 1, "the pod that is twice as fast"),
         (
             [fake_pod(0, queued_tokens=400), fake_pod(1, kv_tokens=97_500)],
