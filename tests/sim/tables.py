@@ -16,6 +16,7 @@ TRAINING_SEEDS: Final = [1, 2, 3]
 GATEWAYS: Final = 2
 # Of the knee. Beyond it queues grow as long as the load lasts.
 RATES: Final = (0.8, 1.0)
+_NOT_RUN: Final = "-"
 
 
 @dataclass(slots=True)
@@ -199,8 +200,10 @@ def _ratio(of: Sequence[float], base: Sequence[float]) -> Estimate:
 
 
 def _throughput_text(throughput: dict[str, dict[str, list[float]]]) -> str:
-    names = list(next(iter(throughput.values())))
-    rows = [(name, *(estimate(throughput[load][name]) for load in throughput)) for name in names]
+    rows = [
+        (name, *(estimate(found[name]) if name in found else _NOT_RUN for found in throughput.values()))
+        for name in _names(throughput.values())
+    ]
     head = ("candidate", *throughput)
     title = "**Throughput**, requests/s within TTFT p90 2 s and 50 ms a token"
     return f"{title}\n\n" + _table(head, rows)
@@ -224,12 +227,20 @@ def _gateways_text(tables: Tables) -> str:
 
 
 def _fault_text(fault: str, loads: dict[str, dict[str, list[Score]]]) -> str:
-    names = list(next(iter(loads.values())))
     rows = [
-        (name, *(f"{_of(loads[load][name], 'ttft_p90')}{_failed(loads[load][name])}" for load in loads))
-        for name in names
+        (name, *(_fault_cell(of[name]) if name in of else _NOT_RUN for of in loads.values()))
+        for name in _names(loads.values())
     ]
     return f"**{fault}**: TTFT p90 s\n\n" + _table(("candidate", *loads), rows)
+
+
+def _fault_cell(scores: Sequence[Score]) -> str:
+    return f"{_of(scores, 'ttft_p90')}{_failed(scores)}"
+
+
+def _names(parts: Iterable[Iterable[str]]) -> list[str]:
+    """Candidates of all parts: where parts were run one by one, not all have the same."""
+    return list(dict.fromkeys(name for part in parts for name in part))
 
 
 def _failed(scores: Sequence[Score]) -> str:

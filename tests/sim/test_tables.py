@@ -63,6 +63,17 @@ def test_a_fault_is_missed_when_one_peer_is_ahead() -> None:
     assert "3 failed" in quality.markdown(tables)
 
 
+def test_who_was_not_run_on_a_load_has_no_figure_there() -> None:
+    tables = made(4.0, 8.0)
+    tables.throughput = {"mooncake": {OURS: [6.0]}, "agents": {OURS: [7.0], "KubeAI": [5.0]}}
+    tables.faults = {"a fault": {"mooncake": {OURS: scores(3.0)}, "agents": {"KubeAI": scores(2.0)}}}
+    lines = quality.markdown(tables).splitlines()
+
+    assert "| KubeAI | - | 5 (5 to 5) |" in lines
+    assert "| KubeAI | - | 2 (2 to 2) |" in lines
+    assert f"| {OURS} | 3 (3 to 3) | - |" in lines
+
+
 def test_figures_of_every_part_go_into_the_json() -> None:
     told = made(4.0, 8.0).as_dict()
     assert told["latency"]["mooncake"]["1.0"][OURS][0]["ttft_p90"] == 4.0

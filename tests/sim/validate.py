@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -331,7 +332,14 @@ def main() -> int:
     print("\n".join(str(one) for one in compared))
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(
-        json.dumps({"calibration": asdict(calibration), "figures": [asdict(c) for c in compared]}, indent=1)
+        json.dumps(
+            {
+                "date": datetime.now(UTC).date().isoformat(),
+                "calibration": asdict(calibration),
+                "figures": [asdict(c) for c in compared],
+            },
+            indent=1,
+        )
     )
     print(f"written: {RESULTS}")
     return 0 if all(one.holds for one in compared) else 1
