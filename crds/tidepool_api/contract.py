@@ -95,6 +95,7 @@ METRIC_CACHED_TOKENS: Final = "tidepool_cached_prompt_tokens_total"
 METRIC_OUTPUT_TOKENS: Final = "tidepool_output_tokens_total"
 METRIC_KV_TOKENS: Final = "tidepool_kv_tokens_held"
 METRIC_KV_CAPACITY: Final = "tidepool_kv_tokens_capacity"
+METRIC_KV_EXHAUSTION: Final = "tidepool_kv_exhaustion_seconds"  # absent: none foreseen
 METRIC_KV_USAGE: Final = "tidepool_kv_usage_ratio"
 METRIC_TTFT: Final = "tidepool_time_to_first_token_seconds"
 METRIC_TPOT: Final = "tidepool_time_per_output_token_seconds"  # labels of this and the next two: outcome

@@ -41,6 +41,9 @@ class LoadReport:
     apart. `stored` is what its prefix cache took in lately, the newest of `stored_total` entries (see
     ledger.stored).
 
+    `kv_exhausted_seconds`: when its live requests will have used up its KV blocks, by the ends that are expected
+    of them; None while that is not foreseen.
+
     `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet. `limit`:
     with so many requests, running and waiting, the pod is full and one more would only wait there; None while that
     is not known.
@@ -73,6 +76,7 @@ class LoadReport:
     held: int = 0
     limit: int | None = None
     served_adapters: tuple[str, ...] = ()
+    kv_exhausted_seconds: float | None = None
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

@@ -138,7 +138,9 @@ class PoolState:
             hit = hit_tokens(cached, pod, estimate, facts)
             parts = parts_of(pod, estimate, hit, facts.adapter)
             named = " ".join(f"{name}={value:.6f}" for name, value in parts._asdict().items())
-            told.append(f"{pod.name} harm={sum(parts):.6f} {named} cached={hit} requests={pod.live_requests}")
+            text = f"{pod.name} harm={sum(parts):.6f} {named} cached={hit} requests={pod.live_requests}"
+            exhausted = None if pod.report is None else pod.report.kv_exhausted_seconds
+            told.append(text if exhausted is None else f"{text} kv_exhausted={exhausted:.2f}")
         return "; ".join(told)
 
     async def wait_for_pod(

@@ -20,6 +20,7 @@ from tidepool_router.fleet.engine_cache import EngineCache
 from tidepool_router.fleet.engine_queue import EngineQueue, HeldHere
 from tidepool_router.fleet.engine_watch import EngineWatch
 from tidepool_router.fleet.feed import Feed
+from tidepool_router.fleet.kv_outlook import KvOutlook
 from tidepool_router.fleet.loadheader import write_load_header
 from tidepool_router.fleet.sidecar_metrics import SidecarMetrics
 from tidepool_router.ledger import Entry, Ledger, Outcome, RateMeter, TokenEstimator
@@ -52,6 +53,7 @@ class SidecarState:
         self.estimator = TokenEstimator()
         self.cache = EngineCache(self.estimator)
         self.watch = EngineWatch(engine, self.ledger, now)
+        self.kv = KvOutlook(self.watch)
         self.waiting = EngineQueue(
             pod, self.ledger, self.watch, self._why_engine_takes_none, self._count_refusal, now
         )
@@ -143,7 +145,10 @@ class SidecarState:
         if self.waiting.must_wait(estimate, settings):
             held = self.waiting.hold(facts, estimate, settings)
         self.cache.took_in(facts)
-        return self.ledger.open(estimate, now, self.estimator.lengths(facts.api)), held
+        beside = self.ledger.running
+        entry = self.ledger.open(estimate, now, self.estimator.lengths(facts.api))
+        self.kv.opened(entry, held, beside, streams=facts.stream)
+        return entry, held
 
     def _count_refusal(self, reason: Refusal) -> None:
         self.metrics.refused[reason].inc()
@@ -164,6 +169,7 @@ class SidecarState:
         """Ledger's moment."""
         self.metrics.closed(entry, outcome, now)
         self.cache.ended(entry)
+        self.kv.closed(entry, self.ledger.running, now)
         self.waiting.release()
         self.feed.touch()
 
@@ -174,6 +180,7 @@ class SidecarState:
         self._seq += 1
         now, sums, waiting = self._now(), self.ledger.sums(), self._waiting
         models, figures = self.watch.probe.models, self.watch.figures
+        exhausted = self._kv_exhausted_seconds(now)
         return LoadReport(
             pod=self.pod,
             pool=self.pool,
@@ -200,9 +207,14 @@ class SidecarState:
             adapters=figures.adapters,
             adapter_slots=figures.adapter_slots,
             served_adapters=self.watch.probe.adapters,
+            kv_exhausted_seconds=None if exhausted is None else round(exhausted, 2),
             stored=self.cache.log.text,
             stored_total=self.cache.log.total,
         )
+
+    def _kv_exhausted_seconds(self, now: float) -> float | None:
+        ledger = self.ledger
+        return self.kv.forecast(ledger.expected_tokens, ledger.kv_tokens, now).exhausted_seconds
 
     @property
     def _waiting(self) -> int:
@@ -297,6 +309,10 @@ class SidecarState:
         if capacity := self.watch.figures.kv_capacity_tokens:
             metrics.kv_capacity.labels().set(capacity)
             metrics.kv_usage.labels().set(sums.held_tokens / capacity)
+        metrics.kv_exhaustion.clear()
+        exhausted = self._kv_exhausted_seconds(self._now())
+        if exhausted is not None:
+            metrics.kv_exhaustion.labels().set(exhausted)
         metrics.engine_ready.set(float(self.why_not_ready() is None))
         metrics.draining.set(float(self.draining))
 
@@ -311,10 +327,11 @@ def _differs(old: LoadReport, new: LoadReport) -> bool:
         expected_tokens=old.expected_tokens,
         kv_tokens=old.kv_tokens,
         kv_usage=old.kv_usage,
+        kv_exhausted_seconds=old.kv_exhausted_seconds,
         prefill_tokens_per_second=old.prefill_tokens_per_second,
         output_tokens_per_second=old.output_tokens_per_second,
     )
-    if quiet != old:
+    if quiet != old or (old.kv_exhausted_seconds is None) is not (new.kv_exhausted_seconds is None):
         return True
     before, after = old.queued_tokens + old.held_tokens, new.queued_tokens + new.held_tokens
     return abs(after - before) > max(256, before // 20)

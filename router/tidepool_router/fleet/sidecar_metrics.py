@@ -32,6 +32,10 @@ class SidecarMetrics:
         self.kv_usage = registry.gauge(
             contract.METRIC_KV_USAGE, "KV tokens held by capacity; above 1 when more is asked for than fits."
         )
+        self.kv_exhaustion = registry.gauge(
+            contract.METRIC_KV_EXHAUSTION,
+            "Seconds until live requests will have used up the engine's KV blocks; absent: not foreseen.",
+        )
         self._first_token = registry.histogram(
             contract.METRIC_TTFT, "Seconds from a request to its first token.", LATENCY_BUCKETS
         ).labels()

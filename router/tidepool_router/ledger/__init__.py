@@ -3,6 +3,7 @@
 from tidepool_router.ledger.book import Entry, Ledger, LedgerListener, Outcome
 from tidepool_router.ledger.chain import chain
 from tidepool_router.ledger.estimate import Estimate, TokenEstimator, whole_blocks
+from tidepool_router.ledger.forecast import KvForecast, foresee
 from tidepool_router.ledger.lengths import OutputLengths
 from tidepool_router.ledger.prefix import PrefixIndex
 from tidepool_router.ledger.rates import RateMeter
@@ -12,6 +13,7 @@ from tidepool_router.ledger.sums import LedgerSums
 __all__ = [
     "Entry",
     "Estimate",
+    "KvForecast",
     "Ledger",
     "LedgerListener",
     "LedgerSums",
@@ -24,5 +26,6 @@ __all__ = [
     "Speed",
     "TokenEstimator",
     "chain",
+    "foresee",
     "whole_blocks",
 ]

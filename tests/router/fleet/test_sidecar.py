@@ -374,3 +374,31 @@ async def test_the_probe_loop_goes_on_whatever_the_engine_does(
     up.pages["/v1/models"] = models("tiny")
     await eventually(lambda: state.health is Health.READY)
     await state.close()
+
+
+async def test_a_report_tells_when_the_kv_cache_will_be_full_and_the_page_only_then(
+    up: Any, state: SidecarState, clock: Any
+) -> None:
+    up.pages["/metrics"] = page(blocks=20)  # 320 tokens, 160 in use
+    await state.look_at_engine()
+    first, _ = state.open(FACTS, clock())  # 100 tokens, 50 to come
+    calm = state.report()
+    assert calm.kv_exhausted_seconds is None
+    assert b"\ntidepool_kv_exhaustion_seconds " not in state.metrics.registry.render()
+
+    state.open(FACTS, clock())
+    full = state.report()
+    assert full.kv_exhausted_seconds is not None
+    assert 0.2 < full.kv_exhausted_seconds < 0.3  # 48 tokens of room, two a step of 10 ms
+    assert b"\ntidepool_kv_exhaustion_seconds 0.2" in state.metrics.registry.render()
+
+    first.close(Outcome.CANCELLED, clock.pass_(1.0))
+    assert state.report().kv_exhausted_seconds is None
+
+
+def test_a_forecast_that_moves_is_no_news_and_one_that_comes_or_goes_is() -> None:
+    none, soon = LoadReport(), LoadReport(kv_exhausted_seconds=4.0)
+
+    assert not sidecar._differs(soon, replace(soon, kv_exhausted_seconds=3.9))
+    assert sidecar._differs(none, soon)
+    assert sidecar._differs(soon, none)
