@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,7 +22,6 @@ parts = st.lists(st.tuples(numbers, st.sampled_from(sorted(SECONDS))), min_size=
 words = st.text(alphabet="0123456789.hms uKMGikE-+\n", max_size=12)
 
 
-@settings(deadline=None)
 @given(parts)
 def test_duration_is_the_sum_of_its_parts(written: list[tuple[str, str]]) -> None:
     text = "".join(number + unit for number, unit in written)
@@ -31,7 +30,6 @@ def test_duration_is_the_sum_of_its_parts(written: list[tuple[str, str]]) -> Non
     assert duration_seconds(text) == pytest.approx(float(expected))
 
 
-@settings(deadline=None)
 @given(numbers, st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti"]))
 def test_quantity_grows_with_its_unit(number: str, unit: str) -> None:
     factor = {"": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9}.get(unit)
@@ -44,7 +42,6 @@ def test_quantity_grows_with_its_unit(number: str, unit: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "parse"), [(Duration, duration_seconds), (Quantity, quantity_value)], ids=["duration", "quantity"]
 )
-@settings(deadline=None)
 @given(text=words)
 def test_what_a_model_takes_can_be_read(kind: type[str], parse: object, text: str) -> None:
     try:

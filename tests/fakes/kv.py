@@ -34,17 +34,18 @@ class KvCache:
         self.total = total
         self.block_size = block_size
         self._findable: dict[int, Block] = {}
-        self._idle: OrderedDict[int, Block] = OrderedDict((id(b), b) for b in (Block() for _ in range(total)))
+        self._never_used = total  # made when they are needed: there may be thousands
+        self._idle: OrderedDict[int, Block] = OrderedDict()  # those without content first
 
     @property
     def free_blocks(self) -> int:
         """Blocks without a user; cached ones count as free, as vLLM's gauge has it."""
-        return len(self._idle)
+        return self._never_used + len(self._idle)
 
     @property
     def usage(self) -> float:
         """Share of blocks with a user, 0 to 1."""
-        return 1 - len(self._idle) / self.total
+        return 1 - self.free_blocks / self.total
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that `tokens` fill, the last perhaps in part."""
@@ -68,7 +69,7 @@ class KvCache:
         """Blocks for a prompt of `tokens` and how many of its tokens are cached; None when it does not fit."""
         shared = self.cached(keys, tokens)
         needed = self.blocks_for(tokens) - len(shared)
-        if needed > len(self._idle) - sum(block.users == 0 for block in shared):
+        if needed > self.free_blocks - sum(block.users == 0 for block in shared):
             return None
         for block in shared:
             self._use(block)
@@ -76,7 +77,7 @@ class KvCache:
 
     def grow(self) -> Block | None:
         """One more block for a sequence that decodes; None when all are in use."""
-        return self._fresh() if self._idle else None
+        return self._fresh() if self.free_blocks else None
 
     def publish(self, blocks: Sequence[Block], keys: Sequence[int], computed_tokens: int) -> None:
         """Make the full prompt blocks that are computed findable."""
@@ -96,7 +97,7 @@ class KvCache:
 
     def reset(self) -> bool:
         """Forget all cached prefixes; refused while anything runs."""
-        if len(self._idle) < self.total:
+        if self.free_blocks < self.total:
             return False
         self._findable.clear()
         for block in self._idle.values():
@@ -109,6 +110,10 @@ class KvCache:
         block.users += 1
 
     def _fresh(self) -> Block:
+        first = next(iter(self._idle.values()), None)
+        if self._never_used and (first is None or first.key is not None):
+            self._never_used -= 1
+            return Block(users=1)
         _, block = self._idle.popitem(last=False)
         if block.key is not None:
             del self._findable[block.key]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.kv import KvCache, block_keys
@@ -44,7 +44,6 @@ REQUESTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(REQUESTS)
 def test_every_request_gets_exactly_its_tokens_and_all_blocks_come_back(
     requests: list[tuple[int, int, str, int, int, int | None]],

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.blocks import BlockPool
@@ -189,7 +189,6 @@ def load(seed: int) -> list[tuple[float, Sequence]]:
     return arrivals
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), blocks=st.integers(28, 200), by_priority=st.booleans())
 def test_leaps_change_nothing(seed: int, blocks: int, by_priority: bool) -> None:
     settings_ = config(step_time=REAL, kv_tokens=blocks * 16, by_priority=by_priority)
@@ -201,7 +200,6 @@ def test_leaps_change_nothing(seed: int, blocks: int, by_priority: bool) -> None
     assert leaping.counts == plodding.counts
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), blocks=st.integers(28, 120))
 def test_every_block_comes_back_and_every_token_is_made_once(seed: int, blocks: int) -> None:
     engine = Engine(config(step_time=REAL, kv_tokens=blocks * 16))

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidepool_operator.cluster.workqueue import WorkQueue
@@ -107,7 +107,6 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "take", "done", "fail"]), st.
 
 
 @given(steps=STEPS)
-@settings(deadline=None, max_examples=60)
 def test_every_cause_is_worked_on_after_it_came(steps: list[tuple[str, str]]) -> None:
     async def run() -> None:
         queue: WorkQueue[str] = WorkQueue()

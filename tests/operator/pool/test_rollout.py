@@ -1,12 +1,12 @@
 """Rollouts: tables of single steps, and a model in which everything happens in any order."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from pools.objects import condition
 from pools.world import World
+from scripted.examples import examples
 from tidepool_operator.pool.rollout import Allowance, Group, allowance, targets
 
 NEW, OLD, OLDER = "new", "old", "older"
@@ -200,4 +200,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestAnyOrder.settings = examples(6, stateful_step_count=25)

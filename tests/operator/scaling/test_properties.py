@@ -6,10 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.readings import Pool
+from scripted.examples import examples
 from tidepool_api.scaling import Mode, SelectPolicy
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import (
@@ -28,8 +29,6 @@ from tidepool_operator.scaling.model import (
 )
 
 NOW = 1_800_000_000.0
-# A machine under load must not fail them.
-UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 garbage = st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 1e300])
 gaps: st.SearchStrategy[Sample] = st.one_of(
@@ -108,7 +107,6 @@ def clamped(replicas: int, spec: ScalingSpec) -> int:
     return min(max(replicas, spec.min_replicas), spec.max_replicas)
 
 
-@settings(max_examples=60, **UNHURRIED)
 @given(specs(), st.lists(readings(anything), min_size=1, max_size=8), st.integers(0, 20), st.floats(1, 900))
 def test_bounds_hold_always(spec: ScalingSpec, past: list[PoolReading], replicas: int, seconds: float) -> None:
     memory = Memory()
@@ -120,7 +118,6 @@ def test_bounds_hold_always(spec: ScalingSpec, past: list[PoolReading], replicas
         replicas = decision.replicas
 
 
-@settings(max_examples=60, **UNHURRIED)
 @given(st.data(), specs(), st.lists(readings(known), max_size=2), st.integers(1, 12))
 def test_a_gap_never_shrinks(
     data: st.DataObject, spec: ScalingSpec, past: list[PoolReading], current: int
@@ -140,7 +137,6 @@ def test_a_gap_never_shrinks(
     assert decision.replicas >= clamped(current, spec) or (hole == "kv_usage" and decision.reason == "Idle")
 
 
-@settings(max_examples=60, **UNHURRIED)
 @given(st.data(), specs(), st.integers(1, 12), readings(known))
 def test_silent_gateways_never_shrink(
     data: st.DataObject, spec: ScalingSpec, current: int, reading: PoolReading
@@ -153,7 +149,6 @@ def test_silent_gateways_never_shrink(
     assert decision.replicas >= clamped(current, spec)
 
 
-@settings(max_examples=60, **UNHURRIED)
 @given(specs(), st.integers(1, 12), st.lists(pods(known), max_size=6), st.data())
 def test_more_demand_never_yields_fewer(
     spec: ScalingSpec, current: int, serving: list[PodReading], data: st.DataObject
@@ -200,7 +195,7 @@ def _raised(data: st.DataObject, sample: Sample, top: float) -> Sample:
     return Known(data.draw(st.floats(sample.value, max(top, sample.value))))
 
 
-@settings(max_examples=25, **UNHURRIED)
+@examples(10)
 @given(
     demand=st.floats(0.5, 80.0),
     slots=st.integers(1, 64),

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from scripted.examples import examples
 from tidepool_router.admission import Limits, Queue, Refusal, Ticket
 
 
@@ -130,7 +130,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.waiting = [t for t in self.waiting if t not in tickets]
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+QueueMachine.TestCase.settings = examples(20, stateful_step_count=40)
 TestQueue = QueueMachine.TestCase
 
 

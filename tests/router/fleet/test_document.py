@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidepool_api.routing import Fleet, FleetPool, Policy
@@ -36,7 +36,6 @@ def test_a_file_as_the_manual_shows_it() -> None:
     assert document.warnings == ()
 
 
-@settings(max_examples=30)
 @given(st.booleans(), st.floats(0, 1e10) | st.none())
 def test_what_the_operator_writes_is_read_back(wakes: bool, issued_at: float | None) -> None:
     fleet = Fleet(issued_at=issued_at, pools=(FleetPool(name="ns/p", models=("m",), wakes=wakes),))
@@ -97,7 +96,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.fixed_dictionaries({"pools": st.lists(st.fixed_dictionaries({"name": json_values, "models": json_values}))})
 )

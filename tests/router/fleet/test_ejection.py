@@ -1,10 +1,10 @@
 """A pod that fails is left out for a while and comes back slowly."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from scripted.examples import examples
 from tidepool_router.errors import FailureKind
 from tidepool_router.fleet.ejection import Ejection
 
@@ -203,5 +203,5 @@ class EjectionMachine(RuleBasedStateMachine):
         assert 0.0 <= self.ejection.failure_share <= 1.0
 
 
-EjectionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+EjectionMachine.TestCase.settings = examples(20, stateful_step_count=60)
 TestEjectionMachine = EjectionMachine.TestCase

@@ -1,6 +1,6 @@
 """Load between reports: picks see each other, reports correct what was assumed."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidepool_api.load import LoadReport
@@ -120,7 +120,6 @@ def test_memory_is_bounded_without_reports() -> None:
     assert state(fusion) == (0, 0)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["send", "end", "report"]), max_size=120), st.data())
 def test_one_gateway_and_prompt_reports_give_the_exact_load(acts: list[str], data: st.DataObject) -> None:
     """With one gateway and nothing in flight between the two, fused load is the pod's own at every moment."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidepool_api.load import GatewayReport, Health, LoadReport
@@ -181,7 +181,6 @@ pools = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(pools, st.integers(0, 5) | st.none(), st.booleans()), max_size=8))
 def test_any_sequence_of_documents_ends_at_the_last_that_counts(
     steps: list[tuple[list[FleetPool], int | None, bool]],

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pools.gateway import READY, chat, endpoints, first, make_pool, must_pick
+from scripted.examples import examples
 from tidepool_api.load import Health, LoadReport
 from tidepool_router.fleet.pod import PodState
 from tidepool_router.fleet.reservation import Reservation
@@ -351,5 +351,5 @@ class PoolMachine(RuleBasedStateMachine):
             assert pod.load_tokens >= pod.ledger.load_tokens or count
 
 
-PoolMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+PoolMachine.TestCase.settings = examples(15, stateful_step_count=40)
 TestPool = PoolMachine.TestCase

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from scripted.examples import examples
 from tidepool_router.ledger import Entry, Estimate, Ledger, Outcome
 
 tokens = st.integers(0, 5000)
@@ -119,7 +119,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert sums.opened_total == sums.closed_total
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+LedgerMachine.TestCase.settings = examples(20, stateful_step_count=40)
 TestLedger = LedgerMachine.TestCase
 
 

@@ -1,9 +1,9 @@
 """The prefix index: which pod holds which beginning, bounded, in the order in which engines evict."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from scripted.examples import examples
 from tidepool_router.ledger import PrefixIndex
 from tidepool_router.ledger import prefix as module
 from tidepool_router.ledger.chain import BORDERS
@@ -153,5 +153,5 @@ class IndexMachine(RuleBasedStateMachine):
         assert held == self.index._holders
 
 
-IndexMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+IndexMachine.TestCase.settings = examples(20, stateful_step_count=30)
 TestIndex = IndexMachine.TestCase

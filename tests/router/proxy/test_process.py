@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import openai
 import pytest
 
 from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
 from scripted.clients import RawClient, chat, post
+from scripted.later import openai
 from scripted.upstreams import ScriptedEngine
 from tidepool_api.load import Health, LoadReport
 from tidepool_router.errors import SettingsError

@@ -3,12 +3,11 @@
 import json
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from fakes.faults import Fault, Wrong
 from scripted.clients import RawClient, chat, post
+from scripted.later import anthropic, openai
 
 _BODIES = {
     b"/v1/chat/completions": chat(stream=True, max_tokens=20),

@@ -9,9 +9,10 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 import h11
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from scripted.examples import examples
 from tidepool_router.errors import Refused
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.messages import RequestReader
@@ -187,7 +188,7 @@ def test_requests_are_read_as_they_were_made_however_they_are_cut(
     assert _theirs(wire) == messages
 
 
-@settings(max_examples=400)
+@examples(100)
 @given(_requests(), _places, _damage)
 @example(
     (b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", []),
@@ -220,7 +221,7 @@ def test_answers_are_read_as_they_were_made_however_they_are_cut(
     assert _their_answer(wire) == message
 
 
-@settings(max_examples=400)
+@examples(100)
 @given(_answer(), _places, _damage)
 def test_damaged_answers_are_read_as_h11_reads_them_or_not_at_all(
     made: tuple[bytes, Message], places: list[int], damage: list[tuple[int, bytes, int]]

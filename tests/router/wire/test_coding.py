@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidepool_router.errors import Refused
 from tidepool_router.wire.coding import opened
 
-_BOMB = gzip.compress(b"\0" * (64 << 20), 9)
+_BOMB = gzip.compress(b"\0" * (64 << 20), 1)
 
 
 @given(st.binary(max_size=5000))

@@ -1,9 +1,10 @@
 """A connection that remembers the shape of a head reads every message as one that remembers nothing."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from scripted.examples import examples
 from tidepool_router.errors import Refused
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.messages import RequestReader
@@ -54,7 +55,7 @@ def _read_requests(reader: RequestReader, wire: bytes) -> object:
     return seen
 
 
-@settings(max_examples=600)
+@examples(100)
 @given(_lines, st.lists(st.binary(max_size=30), min_size=3, max_size=5), st.lists(_damage, max_size=2))
 def test_requests(
     lines: list[tuple[bytes, bytes]], bodies: list[bytes], damage: list[tuple[int, bytes, int]]
@@ -80,7 +81,7 @@ def _read_answer(reader: AnswerReader, wire: bytes) -> object:
     )  # fmt: skip
 
 
-@settings(max_examples=600)
+@examples(100)
 @given(_lines, st.lists(st.binary(max_size=30), min_size=3, max_size=5), st.lists(_damage, max_size=2))
 def test_answers(
     lines: list[tuple[bytes, bytes]], bodies: list[bytes], damage: list[tuple[int, bytes, int]]
