@@ -35,6 +35,10 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# Bytecode is kept, and in build/, also where the environment asks for none: else each worker compiles five thousand
+# modules anew, which is half of its time.
+unit: export PYTHONDONTWRITEBYTECODE :=
+unit: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 unit: setup ## Tests that need neither cluster nor engine
 	$(BIN)/pytest -q -n 3 --dist loadfile -m "not apiserver and not cluster and not engine and not prometheus and not traffic and not compiled and not bench" tests
 
@@ -68,8 +72,9 @@ bench-page: setup ## Keep the last results in tests/bench/results and write docs
 sim: setup ## Routing quality in the simulator: minutes of one core; JSON under build/bench/sim.json (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m sim $(if $(JOBS),--jobs $(JOBS))
 
-soak: setup ## What takes longer than make test may: a million requests through the router, then the scenarios' soak
+soak: setup ## What takes longer than make test may: a million requests, many examples of each property, the scenarios' soak
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
+	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	$(BIN)/pytest -q -m "compiled and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 

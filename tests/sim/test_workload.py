@@ -11,8 +11,8 @@ from sim.workload import LOADS, SHARING, TEST_SEEDS, Load, agents, mooncake
 COUNTS = {"mooncake": 1500, "agents": 800, "azure-code": 300, "decode": 300, "tenants": 300}
 
 
-def small(name: str, seed: int = 1) -> Load:
-    return LOADS[name](seed, COUNTS[name])  # type: ignore[call-arg]
+def small(name: str, seed: int = 1, count: int = 0) -> Load:
+    return LOADS[name](seed, count or COUNTS[name])  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", LOADS)
@@ -20,8 +20,8 @@ def test_a_load_is_drawn_by_its_seed_alone(name: str) -> None:
     def told(load: Load) -> list[object]:
         return [(at, r.prompt_tokens, r.output_tokens, r.pieces) for at, r in load.arrivals]
 
-    assert told(small(name)) == told(small(name))
-    assert told(small(name)) != told(small(name, seed=2))
+    assert told(small(name, count=200)) == told(small(name, count=200))
+    assert told(small(name, count=200)) != told(small(name, seed=2, count=200))
 
 
 @pytest.mark.parametrize("name", LOADS)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripted.examples import examples
 from tidepool_router.admission import Limits, Queue, Ticket
 from tidepool_router.admission.line import AGE_SHARE
 from tidepool_router.admission.queue import LOWER_SHARE
@@ -75,6 +76,7 @@ def test_a_higher_priority_goes_before_an_older_shorter_request() -> None:
     assert order(queue_of(batch, urgent), now=51.0) == [urgent, batch]
 
 
+@examples(15)  # a long wait each
 @given(longs=WORK, shorts=st.lists(st.tuples(st.integers(1, 400), st.floats(0.0, 1.0)), min_size=1, max_size=40))
 def test_a_long_request_gets_its_turn_however_many_short_ones_come(
     longs: int, shorts: list[tuple[int, float]]
@@ -110,6 +112,7 @@ def test_nobody_waits_longer_than_four_times_first_come_first_served(
         step += 1
 
 
+@examples(10)  # a long wait each
 @given(low=WORK, high=st.lists(WORK, min_size=1, max_size=10))
 def test_a_lower_priority_gets_its_part_however_many_higher_ones_come(low: int, high: list[int]) -> None:
     batch = ticket(low)

@@ -258,4 +258,4 @@ def test_a_request_costs_the_same_in_a_queue_sixty_times_as_long(tenants: int) -
 
         return lines_run(turn) / 200
 
-    assert cost(60_000) < 1.5 * cost(1_000)
+    assert cost(12_000) < 1.5 * cost(200)

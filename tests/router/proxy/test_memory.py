@@ -14,7 +14,7 @@ from scripted.routers import until
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_router.tls import OwnCertificate
 
-_CLIENTS = 20
+_CLIENTS = 6
 _EVENT = b"data: " + b"x" * 8192 + b"\n\n"
 # asyncio's high-water mark, and one read of uvloop's that may have been under way when it was reached.
 _HELD_BYTES = (64 << 10) + (256 << 10)
