@@ -106,14 +106,20 @@ class ScriptedEngine:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        self._server = None
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it was on its way in when the engine went down
+            writer.transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Not in the task: one that is cancelled before its first step runs nothing of its own.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -134,7 +140,6 @@ class ScriptedEngine:
             self.open -= 1
             if last is not None:
                 last.closed.set()
-            writer.transport.abort()
 
     async def _answer(self, seen: Seen, reader: asyncio.StreamReader) -> None:
         path = seen.line.split(b" ")[1]

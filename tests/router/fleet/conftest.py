@@ -1,6 +1,7 @@
 """Scripted servers on real sockets: a sidecar that says what a test tells it to, and an engine that does."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -46,22 +47,25 @@ class Scripted:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+            self._server = None
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self.connections += 1
-        try:
-            await self._connection(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it was on its way in when the server stopped
             writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve_one(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Not in the task: one that is cancelled before its first step runs nothing of its own.
+        task.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await self._connection(reader, writer)
 
 
 async def request_path(reader: asyncio.StreamReader) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scripted.clients import RawClient, chat, post
-from scripted.peers import ONE, THREE, TWO, counted
+from scripted.peers import ONE, POOL, THREE, TWO, counted
 from scripted.routers import StartRouter
 from scripted.upstreams import ScriptedEngine, Seen, answer_json
 from tidepool_api import contract
@@ -185,8 +185,9 @@ async def test_a_sidecar_knows_itself_under_an_address_that_it_did_not_know(
         await (_dies if len(engine.requests) == 1 else answer_json)(seen)
 
     async with ScriptedEngine(dies_once) as engine:
-        first = await member("0.0.0.0", engine.url)
-        async with RawClient(pool_port, "127.0.9.9") as client:
+        unknown = "127.0.9.9"
+        first = await member(unknown, engine.url, peers=lambda _: (*POOL, unknown))
+        async with RawClient(pool_port, unknown) as client:
             assert (await client.ask(post(chat()))).status == 200
 
         assert len(engine.requests) == 2
