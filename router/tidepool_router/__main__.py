@@ -7,7 +7,8 @@ import sys
 import uvloop
 
 from tidepool_router import app, keys_command, logs, replay_command, settings
-from tidepool_router.errors import SettingsError
+from tidepool_router.errors import RouterError, SettingsError
+from tidepool_router.workers import parent
 
 
 def _allow_many_sockets() -> None:
@@ -18,7 +19,7 @@ def _allow_many_sockets() -> None:
 
 
 def main() -> int:
-    """Exit status: 0 after a drain, 2 for settings that cannot be used."""
+    """Exit status: 0 after a drain, 2 for settings that cannot be used, 1 for workers that do not start."""
     if sys.argv[1:2] == ["keys"]:
         return keys_command.run(sys.argv[2:])
     if sys.argv[1:2] == ["replay"]:
@@ -28,10 +29,16 @@ def main() -> int:
         logs.configure(options.log_level)
         _allow_many_sockets()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(app.run(options))
+            if options.workers > 1 and options.worker_fd is None:
+                runner.run(parent.run(options, sys.argv[1:]))
+            else:
+                runner.run(app.run(options))
     except SettingsError as error:
         print(f"tidepool-router: {error}", file=sys.stderr)
         return 2
+    except RouterError as error:
+        print(f"tidepool-router: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

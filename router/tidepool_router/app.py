@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import json
 import logging
+import os
 import secrets
 import signal
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -60,6 +62,7 @@ class Role:
     metrics: Handler
     control: Handler
     begin_drain: Callable[[], object]
+    has_fleet: asyncio.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +114,27 @@ async def serving(options: Options) -> AsyncIterator[Running]:
         control = _DrainNotice(role.control, traffic)
         metrics_server = Server(HandlerApplication(services, role.metrics), options.limits, "metrics")
         control_server = Server(HandlerApplication(services, control), options.limits, "control")
+        worker = options.worker_fd is not None  # then the parent alone reaches the other two ports
+        beside = "127.0.0.1" if worker else options.host
         ports = []
-        for server, port, tls in (
-            (control_server, options.control_port, None),
-            (metrics_server, options.metrics_port, None),
-            (traffic, options.port, certificate),
-        ):
-            ports.append(await server.start(options.host, port, tls))
+        for server, port in ((control_server, options.control_port), (metrics_server, options.metrics_port)):
+            ports.append(await server.start(beside, port))
             stack.push_async_callback(server.close)
+        stack.push_async_callback(traffic.close)
+        if worker:
+            services.spawn(_join_port(options, traffic, role, certificate))
+            ports.append(options.port)
+        else:
+            ports.append(await traffic.start(options.host, options.port, certificate))
         yield Running(traffic, services, role.begin_drain, ports[2], ports[1], ports[0])
+
+
+async def _join_port(options: Options, traffic: Server, role: Role, certificate: ssl.SSLContext | None) -> None:
+    """A worker listens when it knows the fleet: the kernel sends its part of the clients from that moment on."""
+    if role.has_fleet is not None:
+        await role.has_fleet.wait()
+    if not traffic.draining:
+        await traffic.start(options.host, options.port, certificate, shared=True)
 
 
 def _own_certificate(options: Options, services: Services) -> ssl.SSLContext | None:
@@ -153,6 +168,7 @@ def _trust(options: Options, services: Services) -> Trust | None:
 
 async def run(options: Options) -> None:
     """Serve until a signal: the first one drains, the second one ends at once."""
+    parent = os.getppid()
     signals: asyncio.Queue[int] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -161,9 +177,21 @@ async def run(options: Options) -> None:
         where = {"port": running.port, "metrics_port": running.metrics_port, "control_port": running.control_port}
         _log.info("the %s is serving", options.role, extra=where)
         _calm_collector()
+        if options.worker_fd is not None:
+            running.services.spawn(_work_for(parent, options.worker_fd, running, signals))
         await signals.get()
         running.begin_drain()  # load streams tell it at once, so that whoever picks pods does not pick this one
         await _drain(running.traffic, options.drain_seconds, signals)
+
+
+async def _work_for(parent: int, descriptor: int, running: Running, signals: "asyncio.Queue[int]") -> None:
+    """Tell the parent on which ports this worker can be asked; when it has gone, drain as if it had said so."""
+    line = json.dumps({"metrics": running.metrics_port, "control": running.control_port})
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb", 0) as told:
+        told.write(line.encode() + b"\n")
+    while os.getppid() == parent:  # noqa: ASYNC110 (no event tells it)
+        await asyncio.sleep(1.0)
+    signals.put_nowait(signal.SIGTERM)
 
 
 def _calm_collector() -> None:
@@ -219,9 +247,11 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     stack.push_async_callback(fleet.close)
     if options.fleet_file is not None:
         await _follow_file(options.fleet_file, fleet, services, wait=options.wait_for_file)
+    has_fleet = asyncio.Event()
+    fleet.follow(lambda: has_fleet.set() if fleet.has_fleet else None)
     loads = load_endpoints(fleet.feed, fleet.report)
     control = gateway_control(fleet, options.drain_seconds)
-    keys = await _keys(options.keys_file, fleet, services)
+    keys = await _keys(options.keys_file, fleet, services, options.workers)
     governance = Governance(services, fleet.metrics)
     stack.push_async_callback(governance.close)
     application = Gateway(services, fleet, version("tidepool"), keys, governance)
@@ -230,7 +260,8 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     workflows.inner = Gateway(services, fleet, version("tidepool"), None, governance)
     fleet.follow(workflows.look)
     drain = partial(fleet.begin_drain, options.drain_seconds)
-    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), _Both(loads, control), drain)
+    both = _Both(loads, control)
+    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), both, drain, has_fleet)
 
 
 async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, wait: bool) -> None:
@@ -246,7 +277,7 @@ async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, w
     services.spawn(file.run())
 
 
-async def _keys(path: Path | None, fleet: GatewayFleet, services: Services) -> KeyRing | None:
+async def _keys(path: Path | None, fleet: GatewayFleet, services: Services, workers: int) -> KeyRing | None:
     """Keys in force. Raises KeysError: a gateway that was meant to be closed must not start open."""
     if path is None:
         _log.info("no --keys file: everybody who reaches this gateway may use every model")
@@ -259,7 +290,7 @@ async def _keys(path: Path | None, fleet: GatewayFleet, services: Services) -> K
     file = KeysFile(path, apply)
     await file.load()
     count_keys(fleet.metrics.registry, ring)
-    fleet.follow(lambda: ring.divide(fleet.gateways, monotonic()))
+    fleet.follow(lambda: ring.divide(fleet.gateways * workers, monotonic()))
     services.spawn(file.run())
     return ring
 

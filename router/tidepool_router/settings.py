@@ -20,6 +20,7 @@ from tidepool_router.proxy.limits import Limits
 from tidepool_router.tracing import settings as tracing
 
 _Document = TypeVar("_Document", bound=BaseModel)
+_MOST_WORKERS: Final = 64
 _LIMIT_FIELDS: Final = get_type_hints(Limits)
 
 
@@ -56,6 +57,8 @@ class Options:
     pod_ca: Path | None = None
     pod_server_name: str | None = None
     proof_file: Path | None = None
+    workers: int = 1
+    worker_fd: int | None = None  # in a worker: where it tells its parent its ports
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
@@ -88,6 +91,10 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
     if (given.tls_cert is None) != (given.tls_key is None):
         raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")
     if given.role == "gateway":
+        if not 1 <= given.workers <= _MOST_WORKERS:
+            raise SettingsError(f"--workers {given.workers} must be 1 to {_MOST_WORKERS}; one a core is enough")
+        if given.workers > 1 and given.record_decisions is not None:
+            raise SettingsError("--record-decisions is for one process; leave out --workers to record")
         return dataclasses.replace(
             common,
             fleet_file=given.fleet,
@@ -96,6 +103,8 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             debug_scores=given.debug_scores,
             workflow_store=given.workflow_store,
             workflow_hosts=tuple(given.workflow_allow),
+            workers=given.workers,
+            worker_fd=given.worker_fd,
         )
     host, engine_port = engine_address(given.engine)
     return dataclasses.replace(
@@ -212,6 +221,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST",
         help="a host that http steps may call, like search.tools, *.tools or search.tools:8080; may be repeated",
     )
+    gateway.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes on the one port (default %(default)s)"
+    )
+    gateway.add_argument("--worker-fd", type=int, help=argparse.SUPPRESS)
     for role in (sidecar, gateway):
         _add_common(role)
     return parser

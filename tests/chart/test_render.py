@@ -38,6 +38,7 @@ EVERYTHING: dict[str, Any] = {
     "operator.extraArgs": ["--verbose"],
     "operator.serviceAccount.annotations": {"a": "b"},
     "trust.enabled": True,
+    "gateway.workers": 2,
     "test.model": "small",
 }
 
@@ -416,3 +417,12 @@ def test_gateways_and_the_operator_prove_themselves_unless_that_is_switched_off(
         assert "proof" not in str(pod)
     assert not read(["run"], _env(chart.pods()[OPERATOR])).trust
     assert render({}).pods() == render({"trust.enabled": True}).pods()  # the default
+
+
+def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
+    found = [
+        parse(_container(render(values).pods()[GATEWAY])["args"], {}).workers
+        for values in ({}, {"gateway.workers": 4})
+    ]
+
+    assert found == [1, 4]

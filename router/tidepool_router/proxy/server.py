@@ -339,10 +339,11 @@ class Server:
         self._emptied = asyncio.Event()
         self._emptied.set()
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, shared: bool = False) -> int:
         """Listen, over TLS when there is a context; returns the port, which is a free one when `port` is 0.
 
-        Raises SettingsError when the address cannot be had.
+        `shared`: other processes listen on it too, and the kernel spreads connections over them. Raises
+        SettingsError when the address cannot be had.
         """
         self.secure = tls is not None
         loop = asyncio.get_running_loop()
@@ -353,6 +354,7 @@ class Server:
                 host,
                 port,
                 backlog=1024,
+                reuse_port=shared or None,
                 ssl=tls,
                 ssl_handshake_timeout=None if tls is None else self.limits.header_seconds,
             )

@@ -1,13 +1,9 @@
 """The program itself: flags, files, ports, signals, and the clients that people use."""
 
 import asyncio
-import json
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -17,70 +13,13 @@ from fakes.engine import EngineDouble
 from fakes.settings import EngineSettings
 from scripted.clients import RawClient, chat, post
 from scripted.later import openai
+from scripted.programs import Program, run_program
 from scripted.upstreams import ScriptedEngine
 from tidepool_api.load import Health, LoadReport
 from tidepool_router.errors import SettingsError
 from tidepool_router.settings import parse, read_sidecar_settings
 
 pytestmark = pytest.mark.traffic
-
-
-@dataclass
-class Program:
-    """A running router."""
-
-    process: asyncio.subprocess.Process
-    port: int
-
-    def url(self, offset: int = 0) -> str:
-        return f"http://127.0.0.1:{self.port + offset}"
-
-    async def stop(self, number: int = signal.SIGTERM) -> tuple[int, list[dict[str, object]]]:
-        """Exit status and log records."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        async with asyncio.timeout(10):
-            _, err = await self.process.communicate()
-        return self.process.returncode or 0, [json.loads(line) for line in err.splitlines()]
-
-
-def _free_ports() -> int:
-    """The first of three free ports in a row."""
-    while True:
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-                third.bind(("127.0.0.1", port + 2))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
-@asynccontextmanager
-async def _program(*arguments: str, ready: str) -> AsyncIterator[Program]:
-    port = _free_ports()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tidepool_router", *arguments, "--host", "127.0.0.1", "--port", str(port),
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    program = Program(process, port)
-    try:
-        async with asyncio.timeout(20), httpx.AsyncClient() as client:
-            while True:
-                assert process.returncode is None
-                try:
-                    if (await client.get(program.url(2) + ready)).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    pass
-                await asyncio.sleep(0.02)
-        yield program
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
 
 
 async def _refused(port: int) -> None:
@@ -104,7 +43,7 @@ async def engine() -> AsyncIterator[EngineDouble]:
 
 async def test_a_sidecar_that_is_told_to_end_says_so_to_whoever_follows_its_load(engine: EngineDouble) -> None:
     """A gateway then picks others at once, and does not learn of it by requests that fail."""
-    async with _program("sidecar", "--engine", engine.url, ready="/engine/ready") as sidecar:
+    async with run_program("sidecar", "--engine", engine.url, ready="/engine/ready") as sidecar:
         async with RawClient(sidecar.port) as follower, RawClient(sidecar.port) as client:
             await follower.send(b"GET /tidepool/load/stream HTTP/1.1\r\nHost: t\r\n\r\n")
             await follower.head()
@@ -129,13 +68,13 @@ async def stack(engine: EngineDouble, tmp_path: Path) -> AsyncIterator[tuple[Pro
     settings = tmp_path / "settings.json"
     settings.write_text('{"pool": "tiny", "namespace": "default", "model": "tiny", "aliases": ["small"]}')
     fleet = tmp_path / "fleet.yaml"
-    async with _program(
+    async with run_program(
         "sidecar", "--engine", engine.url, "--settings", str(settings), ready="/engine/ready"
     ) as sidecar:
         fleet.write_text(
             f"pools:\n- name: default/tiny\n  models: [tiny, small]\n  endpoints: ['{sidecar.url()}']\n"
         )
-        async with _program("gateway", "--fleet", str(fleet), ready="/readyz") as gateway:
+        async with run_program("gateway", "--fleet", str(fleet), ready="/readyz") as gateway:
             yield gateway, sidecar
 
 
@@ -218,7 +157,7 @@ async def test_a_sidecar_without_its_engine_uses_the_peers_that_it_was_told_of()
     async with ScriptedEngine(address=("127.0.1.9", 0), load=load) as peer:
         peers = f"http://{peer.host}:{peer.port}"
         arguments = ("sidecar", "--engine", "http://127.0.0.1:1", "--peers", peers)
-        async with _program(*arguments, ready="/healthz") as program, RawClient(program.port) as client:
+        async with run_program(*arguments, ready="/healthz") as program, RawClient(program.port) as client:
             answer = await client.ask(post(chat()))
             async with httpx.AsyncClient() as scraper:
                 page = (await scraper.get(program.url(1) + "/metrics")).text

@@ -1,0 +1,71 @@
+"""The router as a program of its own."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+
+@dataclass
+class Program:
+    """A running router."""
+
+    process: asyncio.subprocess.Process
+    port: int
+
+    def url(self, offset: int = 0) -> str:
+        return f"http://127.0.0.1:{self.port + offset}"
+
+    async def stop(self, number: int = signal.SIGTERM) -> tuple[int, list[dict[str, object]]]:
+        """Exit status and log records."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(10):
+            _, err = await self.process.communicate()
+        return self.process.returncode or 0, [json.loads(line) for line in err.splitlines()]
+
+
+def _free_ports() -> int:
+    """The first of three free ports in a row."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+                third.bind(("127.0.0.1", port + 2))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+@asynccontextmanager
+async def run_program(*arguments: str, ready: str) -> AsyncIterator[Program]:
+    """Runs it until `ready`, a path of its control port, answers 200; at once where that is empty."""
+    port = _free_ports()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidepool_router", *arguments, "--host", "127.0.0.1", "--port", str(port),
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    running = Program(process, port)
+    try:
+        async with asyncio.timeout(20), httpx.AsyncClient() as client:
+            while ready:
+                assert process.returncode is None
+                try:
+                    if (await client.get(running.url(2) + ready)).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(0.02)
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
