@@ -18,6 +18,7 @@ from tidepool_operator.cluster.gateways import Gateways, Publisher
 from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.lease import Lease
+from tidepool_operator.cluster.schema import Schema
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
 from tidepool_operator.cluster.trust import ClusterTrust
@@ -90,6 +91,7 @@ class Operator:
         )
         recorder = Recorder(self._api, settings.identity)
         self._trust = ClusterTrust(self._open, settings, self._all_due) if settings.trust else None
+        self._schema = Schema(self._open, self._all_due)
         self._reconciler = Reconciler(
             self._api,
             self.store,
@@ -120,6 +122,7 @@ class Operator:
                 asyncio.create_task(self.lease.run(self._lead)),
                 asyncio.create_task(self._canary.run()),
                 asyncio.create_task(self._gateways.run()),
+                asyncio.create_task(self._schema.run()),
                 asyncio.create_task(self._stop.wait()),
             ]
             if self._trust is not None:
@@ -155,7 +158,8 @@ class Operator:
 
     def _render(self) -> RenderSettings:
         trust = None if self._trust is None else self._trust.callers
-        return RenderSettings(self._settings.router_image, self._settings.namespace, trust)
+        image, namespace = self._settings.router_image, self._settings.namespace
+        return RenderSettings(image, namespace, trust, self._schema.stale)
 
     def _leading(self) -> bool:
         return self.lease.leads

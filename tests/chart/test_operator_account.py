@@ -152,6 +152,20 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
     assert "metrics" in [port["name"] for port in router["ports"]]
     assert template["metadata"]["labels"][contract.POOL_LABEL] == "small"
 
+    # A pod in trouble: its engine's log and the events about it are asked for.
+    (name, *_) = [item["metadata"]["name"] for item in cluster.get("pods", "-n", TEAM)["items"]]
+    engine = {"name": "engine", "image": "x", "imageID": "x", "ready": False, "restartCount": 1}
+    engine["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    engine["lastState"] = {"terminated": {"exitCode": 1, "message": "ValueError: something new"}}
+    trouble = json.dumps({"status": {"containerStatuses": [engine]}})
+    cluster.kubectl("patch", "pod", name, "-n", TEAM, "--subresource=status", "--type=merge", f"--patch={trouble}")
+
+    def told() -> bool:
+        found = cluster.get("mp", "-n", TEAM, "small")["status"]["conditions"]
+        return any("something new" in one["message"] for one in found)
+
+    cluster.wait("a diagnosis", told)
+
     # Fewer: a pod is marked first, and the Deployment's scale is written.
     cluster.wait("two pods", lambda: len(cluster.get("pods", "-n", TEAM)["items"]) == 2)
     cluster.kubectl("scale", "mp", "small", "-n", TEAM, "--replicas=1")

@@ -3,7 +3,7 @@
 Writes go through a fence: a process that lost the Lease cannot write any more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidepool_api.contract import FIELD_MANAGER
@@ -83,6 +83,14 @@ class Api:
         page = await self._client.request("GET", CORE_EVENT.path(namespace), query=query)
         found: Sequence[Object] = page.get("items") or []
         return found
+
+    async def schema(self, group: str, version: str, kind: str) -> Object | None:
+        """A kind's schema as the API server publishes it; None for one that it does not publish (yet)."""
+        page = await self._client.request("GET", f"/openapi/v3/apis/{group}/{version}")
+        wanted = {"group": group, "version": version, "kind": kind}
+        schemas: Mapping[str, Object] = (page.get("components") or {}).get("schemas") or {}
+        found = (one for one in schemas.values() if wanted in one.get("x-kubernetes-group-version-kind", ()))
+        return next(found, None)
 
     async def apply(self, item: Object, *, dry_run: bool = False) -> Object:
         """Server-side apply: owned fields become ours, foreign fields stay, unknown fields are refused by name."""

@@ -135,7 +135,10 @@ def _scaling_active(observed: Observed) -> Verdict:
         return _no(kind, Reason.SCALING_OFF, "spec.replicas is left to people, an HPA or KEDA.")
     if decision is None:
         return _no(kind, Reason.NO_DECISION, "The autoscaler has not decided yet.")
-    return Verdict(kind, decision.binding != "data", decision.reason, decision.message)
+    message = decision.message
+    if decision.reason == Reason.METRICS_MISSING:
+        message = explain(Reason.METRICS_MISSING, message)
+    return Verdict(kind, decision.binding != "data", decision.reason, message)
 
 
 def _degraded(picture: Picture) -> Verdict:
@@ -148,4 +151,8 @@ def _degraded(picture: Picture) -> Verdict:
     if picture.stuck:
         reason = Reason.PROGRESS_DEADLINE_EXCEEDED
         return _yes(kind, reason, explain(reason, "The rollout is stopped"))
+    stale = picture.observed.settings.stale_fields
+    if stale:
+        what = f"The cluster's CRD is older than the operator and drops {', '.join(stale)}"
+        return _yes(kind, Reason.STALE_CRD, explain(Reason.STALE_CRD, what))
     return _no(kind, Reason.HEALTHY, "Nothing is known to be wrong.")

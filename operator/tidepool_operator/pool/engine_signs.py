@@ -80,7 +80,7 @@ SIGNS: Final = (
         Reason.ADAPTER_NOT_FOUND,
         ("LoRAAdapterNotFoundError", "ValueError"),
         r"Loading lora \S+ failed: No adapter found",
-        "vllm/lora/worker_manager.py, _load_adapter",
+        "vllm/exceptions.py, LoRAAdapterNotFoundError",
         ("adapter-missing",),
     ),
     Sign(
@@ -220,6 +220,13 @@ SIGNS: Final = (
     ),
     Sign(
         Reason.MODEL_CODE_NOT_TRUSTED,
+        _VALUE,
+        r"The repository \S+ contains custom code which must be executed",
+        "transformers/dynamic_module_utils.py, resolve_trust_remote_code",
+        ("code-of-its-own",),
+    ),
+    Sign(
+        Reason.MODEL_CODE_NOT_TRUSTED,
         ("RuntimeError",),
         r"Failed to load the model config\. If the model is a "
         r"custom model",
@@ -249,12 +256,6 @@ SIGNS: Final = (
     ),
     Sign(
         Reason.MODEL_FILES_INCOMPLETE,
-        _VALUE,
-        r"No supported config format found in ",
-        "vllm/transformers_utils/config.py, get_config",
-    ),
-    Sign(
-        Reason.MODEL_FILES_INCOMPLETE,
         ("RuntimeError",),
         r"Cannot find any model weights with ",
         "vllm/model_executor/model_loader/default_loader.py, _prepare_weights",
@@ -265,6 +266,14 @@ SIGNS: Final = (
         ("SafetensorError",),
         r"Error while deserializing header",
         "safetensors, called by vllm/model_executor/model_loader/weight_utils.py",
+        ("weights-cut",),
+    ),
+    Sign(
+        Reason.MODEL_FILES_INCOMPLETE,
+        _VALUE,
+        r"Couldn't instantiate the backend tokenizer from one of:",
+        "transformers/tokenization_utils_tokenizers.py",
+        ("tokenizer-missing",),
     ),
     Sign(
         Reason.ENGINE_FLAG_INVALID,
@@ -272,6 +281,13 @@ SIGNS: Final = (
         r"",
         "argparse, as vllm/utils/argparse_utils.py sets it up",
         ("flag-unknown", "flag-choice"),
+    ),
+    Sign(
+        Reason.ENGINE_FLAG_INVALID,
+        _VALUE,
+        r"max_num_batched_tokens \(\d+\) (must be greater than|is smaller than)",
+        "vllm/config/scheduler.py, verify_max_model_len",
+        ("batched-tokens",),
     ),
     Sign(
         Reason.ACCELERATOR_MISSING,
@@ -335,7 +351,7 @@ SIGNS: Final = (
         Reason.ENGINE_OUT_OF_MEMORY,
         ("ValueError", "RuntimeError"),
         r"(Worker failed with error ')?Available memory on node \d+ \(\S+ GiB\) on kv cache allocation is less",
-        "vllm/v1/worker/cpu_worker.py, of the build for the CPU",
+        "vllm/v1/worker/cpu_worker.py, determine_available_memory",
         ("kv-cache-none",),
     ),
     Sign(
@@ -344,5 +360,12 @@ SIGNS: Final = (
         r"(\[enforce fail at alloc_cpu|"
         r"\[Errno 12\]|.*DefaultCPUAllocator: can't allocate memory)",
         "torch and Python, for memory of the host",
+    ),
+    Sign(
+        Reason.ENGINE_OUT_OF_MEMORY,
+        ("MemoryError",),
+        r"",
+        "Python, wherever it asks for memory",
+        ("memory-limit",),
     ),
 )

@@ -23,6 +23,8 @@ class RenderSettings:
     operator_namespace: str
     # Whose proofs sidecars are to ask for, apart from the pool's own; None: they believe everybody.
     trust: TrustedCallers | None = None
+    # Fields of a ModelPool that the cluster's CRD lacks.
+    stale_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,13 @@ def started(at: str) -> dict[str, Any]:
             "vlm",
         ),
         (
-            {"engine": crashed("Traceback\n  File x\nValueError: No supported config format found in /m\n")},
+            {
+                "engine": crashed(
+                    "Traceback\n  File x\nValueError: Invalid repository ID or local directory specified: '/m'.\n"
+                )
+            },
             Reason.MODEL_FILES_INCOMPLETE,
-            "ValueError: No supported config",
+            "ValueError: Invalid repository ID",
         ),
         ({"engine": crashed("ValueError: something new")}, Reason.ENGINE_CRASHED, "ValueError: something new"),
         ({"engine": crashed(reason="OOMKilled", code=137)}, Reason.ENGINE_OUT_OF_MEMORY, "memory limit"),

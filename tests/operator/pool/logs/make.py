@@ -145,11 +145,6 @@ CASES = (
         ("--max-num-batched-tokens=16", "--max-num-seqs=32"),
     ),
     Case("tensor-parallel", "3 ways for 2 attention heads", ("--tensor-parallel-size=3",)),
-    Case(
-        "dtype-unsupported",
-        "a dtype that the model's code refuses",
-        ("--dtype=float32", "--kv-cache-dtype=fp8_e5m2"),
-    ),
     Case("quantization-unknown", "a quantization that vLLM does not have", ("--quantization=awqq",)),
     Case("quantization-missing", "a quantization that the model does not come in", ("--quantization=awq",)),
     Case("quantization-platform", "a quantization that the platform does not have", ("--quantization=modelopt",)),
