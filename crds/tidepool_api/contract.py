@@ -26,6 +26,9 @@ ROLE_MIXED: Final = "mixed"
 COMPONENT_GATEWAY: Final = "gateway"
 COMPONENT_OPERATOR: Final = "operator"
 
+# On the pods of a pool whose spec.rollout.restart is set: its value.
+RESTART_ANNOTATION: Final = f"{GROUP}/restart"
+
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # Containers of an engine pod. podTemplate merges onto these names.

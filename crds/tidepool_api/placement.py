@@ -88,6 +88,11 @@ class Rollout(Ruled):
     progress_deadline: DurationUpToDay = Field(
         default="3600s", description="How long a new pod may take until the rollout counts as stuck."
     )
+    restart: Annotated[str, Field(max_length=64)] = Field(
+        default="",
+        description="A new value, such as a date, replaces all pods in the way of a rollout, although nothing "
+        "else changed, and brings them the router of the installed release.",
+    )
 
 
 class Cache(Document):

@@ -18,6 +18,8 @@ from tidepool_operator.cluster.gateways import Gateways, Publisher
 from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.lease import Lease
+from tidepool_operator.cluster.names import Names
+from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.schema import Schema
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
@@ -26,8 +28,9 @@ from tidepool_operator.cluster.workqueue import WorkQueue
 from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyRequests
 from tidepool_operator.events import Recorder
 from tidepool_operator.handlers import SELECTORS, Watches
+from tidepool_operator.orphans import Orphans
 from tidepool_operator.pool.model import RenderSettings
-from tidepool_operator.reconcile import Reconciler
+from tidepool_operator.reconcile import Reconciler, Sources
 from tidepool_operator.settings import LEASE_NAME, Settings
 from tidepool_operator.telemetry.gateways import Gateways as GatewayStreams
 from tidepool_operator.telemetry.prometheus import NoPrometheus, Prometheus, PrometheusSettings
@@ -71,6 +74,7 @@ class Operator:
         self._canary = Canary(self._open, self.store, SELECTORS, settings.watch_namespaces)
         self._gateways = Gateways(self._open, settings.namespace, self._all_due)
         self._sidecars = Sidecars(proof_file=settings.proof_file)
+        self._names = Names()
         self._view = View(self._api, self.store, self._gateways.addresses, self._pool_due, self._leading)
         history = (
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
@@ -96,11 +100,16 @@ class Operator:
             self._api,
             self.store,
             self._render,
-            self._autoscaler.board,
-            self._sidecars,
-            self._gateways.serving,
+            Sources(
+                self._autoscaler.board,
+                self._sidecars,
+                Nodes(self._open, wanted=settings.reads_nodes),
+                self._gateways.serving,
+                self._names,
+            ),
             recorder,
         )
+        self._orphans = Orphans(self.store, recorder)
         self._workflows = Workflows(self._api, self.store, recorder)
         self.health = HealthServer(self.complaints, self._gauges, self.figures)
         self.store.listen(self._changed)
@@ -154,6 +163,7 @@ class Operator:
                 f'forecast_coverage_ratio{{pool="{key}"}}': share
                 for key, share in self._autoscaler.coverage().items()
             },
+            "orphans": self._orphans.count,
         }
 
     def _render(self) -> RenderSettings:
@@ -226,6 +236,7 @@ class Operator:
         """Every item is looked at now and then, spread over the whole period."""
         period = self._settings.resync_seconds
         while True:
+            await self._orphans.look()
             for item in self._items():
                 self.queue.add(item, random.uniform(0.0, period))  # noqa: S311 - spreads load
             await asyncio.sleep(period)
@@ -252,6 +263,8 @@ class Operator:
             self._pool_due(pool)
         if kind == MODEL_POOL:
             self._publisher.mark_due()
+            for other in self._names.changed(before, after):
+                self._pool_due(other)
             if before is None or after is None:
                 self._workflows_due(key_of(item).namespace)
 

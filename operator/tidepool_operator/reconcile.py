@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from tidepool_api.contract import POD_DELETION_COST
@@ -12,12 +12,15 @@ from tidepool_api.load import LoadReport
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.clues import ClueReader
 from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, OWNED, POD, Object, kind_of
+from tidepool_operator.cluster.names import Names
+from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of
 from tidepool_operator.errors import ApiError, Forbidden, Invalid, NotFound
 from tidepool_operator.events import Recorder
 from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, Severity
-from tidepool_operator.pool.plan import is_own, plan
+from tidepool_operator.pool.ownership import may_take
+from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.read import doubts, read, strangers
 from tidepool_operator.pool.render import sidecar_settings
 from tidepool_operator.scaling.model import Decision
@@ -42,6 +45,17 @@ class Decisions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a look at a pool is made from beside the store; `gateways` gives the addresses of those that serve."""
+
+    board: Decisions
+    sidecars: Sidecars
+    nodes: Nodes
+    gateways: Callable[[], tuple[str, ...]]
+    names: Names
+
+
 class Reconciler:
     """Brings the cluster to what a pool asks for. Safe to run again at any time, and after any interruption."""
 
@@ -50,19 +64,19 @@ class Reconciler:
         api: Api,
         store: Store,
         render: Callable[[], RenderSettings],
-        board: Decisions,
-        sidecars: Sidecars,
-        gateways: Callable[[], tuple[str, ...]],
+        sources: Sources,
         recorder: Recorder,
     ) -> None:
         self._api = api
         self._store = store
         self._render = render
-        self._board = board
-        self._sidecars = sidecars
-        self._gateways = gateways
+        self._board = sources.board
+        self._sidecars = sources.sidecars
+        self._nodes = sources.nodes
+        self._gateways = sources.gateways
+        self._names = sources.names
         self._recorder = recorder
-        self._clues = ClueReader(api, sidecars)
+        self._clues = ClueReader(api, sources.sidecars)
         self._repairs: dict[Key, tuple[int, dict[str, list[float]]]] = {}
 
     async def __call__(self, key: Key) -> float | None:
@@ -114,13 +128,17 @@ class Reconciler:
             ),
             pods=tuple(self._store.of_pool(POD, key)),
             gateways=self._gateways(),
+            namesakes=self._names.namesakes(raw),
             decision=self._board.get(str(key)),
             history=self._board.history(str(key)),
         )
 
     async def _plan(self, observed: Observed) -> Plan:
-        """The plan, made again with what had to be asked for: loads, the dry run's verdict, taken names."""
+        """The plan, made again with what had to be asked for: room, loads, the dry run's verdict, taken names."""
         made = plan(observed, time.time())
+        if made.wants_room and (room := await self._nodes.room()) is not None:
+            observed = replace(observed, room=room)
+            made = plan(observed, time.time())
         if made.wants_loads:
             loads: dict[str, LoadReport] = await self._sidecars.loads(observed.pods)
             observed = replace(observed, loads=loads)
@@ -143,7 +161,7 @@ class Reconciler:
                 live = await self._api.get(kind_of(item), metadata["namespace"], metadata["name"])
             except NotFound:
                 continue
-            if not is_own(observed, live):
+            if not may_take(observed.pool, live):
                 taken.append(f"{item['kind']} {metadata['name']}")
         return tuple(taken)
 

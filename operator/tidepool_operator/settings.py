@@ -19,7 +19,8 @@ DEFAULT_ROUTER_IMAGE: Final = "ghcr.io/tidepool-dev/tidepool-router:0.1.0"
 class Settings:
     """What one operator process works by.
 
-    `watch_namespaces` empty: all. `prometheus_url` empty: no history, decisions rest on the gateways alone.
+    `watch_namespaces` empty: all. `reads_nodes`: nodes and pods of the whole cluster may be listed, so that
+    rollouts know where there is room. `prometheus_url` empty: no history, decisions rest on the gateways alone.
     """
 
     namespace: str
@@ -27,6 +28,7 @@ class Settings:
     router_image: str = DEFAULT_ROUTER_IMAGE
     prometheus_url: str = ""
     watch_namespaces: tuple[str, ...] = ()
+    reads_nodes: bool = False
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside
     health_port: int = 8080
     kubeconfig: str | None = None
@@ -53,6 +55,12 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         default=environment.get("TIDEPOOL_WATCH_NAMESPACES", ""),
         help="comma-separated; empty: all",
     )
+    parser.add_argument(
+        "--read-nodes",
+        choices=["auto", "true", "false"],
+        default=environment.get("TIDEPOOL_READ_NODES", "auto"),
+        help="whether nodes and pods of the whole cluster may be listed; auto: where all namespaces are watched",
+    )
     parser.add_argument("--health-host", default="0.0.0.0")  # noqa: S104 - see above
     parser.add_argument("--health-port", type=int, default=int(environment.get("TIDEPOOL_HEALTH_PORT", "8080")))
     parser.add_argument("--scale-interval", type=float, default=5.0, help="seconds between decisions")
@@ -78,6 +86,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         router_image=given.router_image,
         prometheus_url=given.prometheus_url,
         watch_namespaces=tuple(name for name in names if name),
+        reads_nodes=given.read_nodes == "true" or (given.read_nodes == "auto" and not any(names)),
         health_host=given.health_host,
         health_port=given.health_port,
         kubeconfig=given.kubeconfig,

@@ -64,7 +64,11 @@ class Cluster:
         return {one["type"]: one["status"] for one in status.get("conditions") or []}
 
 
-@pytest.fixture(scope="module", params=[[], [TEAM]], ids=["everywhere", "one-namespace"])
+@pytest.fixture(
+    scope="module",
+    params=[([], False), ([TEAM], False), ([TEAM], True)],
+    ids=["everywhere", "one-namespace", "one-namespace-and-nodes"],
+)
 def cluster(
     request: pytest.FixtureRequest, helm: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
@@ -76,13 +80,17 @@ def cluster(
         # What the operator makes must pass the strictest standard.
         kubectl("label", "namespace", TEAM, "pod-security.kubernetes.io/enforce=restricted")
         there = Program(helm.path, (*helm.flags, f"--kubeconfig={plane.kubeconfig}", f"--namespace={NAMESPACE}"))
-        there("install", "demo", str(CHART), *sets({"watchNamespaces": request.param, "operator.replicas": 0}))
-        with _operator(kubectl, plane, folder, request.param) as cluster:
+        namespaces, nodes = request.param
+        values = {"watchNamespaces": namespaces, "rbac.readNodes": nodes, "operator.replicas": 0}
+        there("install", "demo", str(CHART), *sets(values))
+        with _operator(kubectl, plane, folder, namespaces, nodes=nodes) as cluster:
             yield cluster
 
 
 @contextmanager
-def _operator(kubectl: Program, plane: ControlPlane, folder: Path, namespaces: list[str]) -> Iterator[Cluster]:
+def _operator(
+    kubectl: Program, plane: ControlPlane, folder: Path, namespaces: list[str], *, nodes: bool
+) -> Iterator[Cluster]:
     token = kubectl("create", "token", "demo-tidepool-operator", "-n", NAMESPACE).strip()
     config = yaml.safe_load(plane.kubeconfig.read_text())
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
@@ -100,6 +108,7 @@ def _operator(kubectl: Program, plane: ControlPlane, folder: Path, namespaces: l
         "KUBECONFIG": str(folder / "kubeconfig"),
         "POD_NAMESPACE": NAMESPACE,
         "TIDEPOOL_WATCH_NAMESPACES": ",".join(namespaces),
+        "TIDEPOOL_READ_NODES": str(nodes or not namespaces).lower(),
     }
     with (
         (folder / "log").open("w") as log,

@@ -198,6 +198,7 @@ def test_the_operator_learns_what_it_must_know(render: Render) -> None:
         "TIDEPOOL_TRUST": "true",
         "TIDEPOOL_GATEWAY_SERVICE_ACCOUNT": GATEWAY,
         "POD_SERVICE_ACCOUNT": "",
+        "TIDEPOOL_READ_NODES": "false",
     }
     # The gateways and the sidecars are one program and one image.
     assert _container(pods[GATEWAY])["image"] == "r.example/router:1.2"
@@ -280,6 +281,31 @@ def test_with_a_list_of_namespaces_nothing_reaches_further(render: Render) -> No
     assert {role["metadata"]["namespace"] for role in chart.all("Role")} == {"team-a", "team-b", NAMESPACE}
     bindings = chart.all("RoleBinding")
     assert {one["subjects"][0]["namespace"] for one in bindings} == {NAMESPACE}
+
+
+def test_nodes_are_read_with_a_list_of_namespaces_only_where_it_is_said(render: Render) -> None:
+    values = {"watchNamespaces": ["team-a"], "rbac.readNodes": True, "rbac.aggregate": False}
+    (role,) = render(values).all("ClusterRole")
+
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, "true"),
+        ({"watchNamespaces": ["team-a"]}, "false"),
+        ({"watchNamespaces": ["team-a"], "rbac.readNodes": True}, "true"),
+    ],
+)
+def test_the_operator_asks_for_nodes_where_it_may_read_them(
+    render: Render, values: dict[str, Any], expected: str
+) -> None:
+    chart = render(values)
+    (deployment,) = [item for item in chart.all("Deployment") if item["metadata"]["name"].endswith("operator")]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    assert {"name": "TIDEPOOL_READ_NODES", "value": expected} in container["env"]
 
 
 def test_two_releases_do_not_share_a_cluster_role(render: Render) -> None:

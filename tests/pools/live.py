@@ -19,6 +19,7 @@ from tidepool_operator.settings import Settings
 T = TypeVar("T")
 
 CRD = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+NODE = Kind("", "v1", "nodes", "Node")
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace")
 MANIFESTS = Path(__file__).parents[2] / "crds" / "manifests"
 
@@ -120,13 +121,15 @@ class Live:
         }
 
     @asynccontextmanager
-    async def operator(self, identity: str = "one", **rest: Any) -> AsyncIterator[Operator]:
-        """An operator of this namespace, leading when the block begins."""
+    async def operator(
+        self, identity: str = "one", also: tuple[str, ...] = (), **rest: Any
+    ) -> AsyncIterator[Operator]:
+        """An operator of this namespace (and `also` of others), leading when the block begins."""
         settings = Settings(
             namespace=self.namespace,
             identity=identity,
-            router_image="tidepool-router:test",
-            watch_namespaces=(self.namespace,),
+            router_image=rest.pop("router_image", "tidepool-router:test"),
+            watch_namespaces=(self.namespace, *also),
             health_host="127.0.0.1",
             health_port=0,
             **rest,

@@ -3,7 +3,7 @@
 Writes go through a fence: a process that lost the Lease cannot write any more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from tidepool_api.contract import FIELD_MANAGER
@@ -53,20 +53,28 @@ class Api:
         cached: bool = False,
     ) -> list[Object]:
         """All objects of a kind, page by page; `cached` lets the API server answer from its watch cache."""
-        query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
-        if cached:
-            # With resourceVersion=0 a limit is not honoured: one answer, from memory.
-            query = {"resourceVersion": "0", "labelSelector": labels, "fieldSelector": fields}
-        query = {key: value for key, value in query.items() if value}
+        # With resourceVersion=0 a limit is not honoured: one answer, from memory.
+        query = {"resourceVersion": "0"} if cached else {"limit": str(_PAGE)}
+        query |= {"labelSelector": labels, "fieldSelector": fields}
         accept = _METADATA_ONLY if metadata_only else "application/json"
-        items: list[Object] = []
+        return [item async for page in self._paged(kind, namespace, query, accept) for item in page]
+
+    def pages(self, kind: Kind, *, fields: str = "") -> AsyncIterator[Sequence[Object]]:
+        """All objects of a kind in all namespaces, a bounded number at a time: for what is too much to hold."""
+        query = {"limit": str(_PAGE), "fieldSelector": fields}
+        return self._paged(kind, None, query, "application/json")
+
+    async def _paged(
+        self, kind: Kind, namespace: str | None, query: Mapping[str, str], accept: str
+    ) -> AsyncIterator[Sequence[Object]]:
+        left = {key: value for key, value in query.items() if value}
         while True:
-            page = await self._client.request("GET", kind.path(namespace), query=query, accept=accept)
-            items += page.get("items") or []
+            page = await self._client.request("GET", kind.path(namespace), query=left, accept=accept)
+            yield page.get("items") or []
             proceed = page.get("metadata", {}).get("continue")
             if not proceed:
-                return items
-            query["continue"] = proceed
+                return
+            left["continue"] = proceed
 
     async def log(
         self, namespace: str, pod: str, container: str, *, lines: int, limit: int, previous: bool

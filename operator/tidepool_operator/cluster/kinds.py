@@ -49,6 +49,7 @@ ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "Endpoi
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 # Where the events of the kubelet and the scheduler can be selected by the object that they are about.
 CORE_EVENT: Final = Kind("", "v1", "events", "Event")
+NODE: Final = Kind("", "v1", "nodes", "Node")
 EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
 
 # What the operator makes for a pool, in the order in which it is applied: what pods refer to comes first.

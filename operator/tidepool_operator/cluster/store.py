@@ -33,6 +33,7 @@ _POD_METADATA: Final = (
     "annotations",
     "creationTimestamp",
     "deletionTimestamp",
+    "deletionGracePeriodSeconds",
 )
 _POD_STATUS: Final = (
     "phase",

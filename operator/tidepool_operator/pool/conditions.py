@@ -8,11 +8,12 @@ serve on during a rollout shows in readyReplicas, in Progressing and in Ready's 
 from dataclasses import dataclass
 
 from tidepool_api.status import PoolCondition
+from tidepool_operator.pool import progress
 from tidepool_operator.pool.diagnosis import TROUBLES, UNPLACED, Finding, foremost
 from tidepool_operator.pool.fleet import Counted
 from tidepool_operator.pool.model import Observed
 from tidepool_operator.pool.reasons import Reason, explain
-from tidepool_operator.pool.render import Rendered
+from tidepool_operator.pool.render import Rendered, router_image
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _ready(picture: Picture) -> Verdict:
     if new is not None and new.ready:
         message = f"{min(new.ready, wanted)} of {wanted} pods serve this spec."
         return _yes(PoolCondition.READY, Reason.SERVING, message)
-    finding = foremost(picture.findings) or Finding(Reason.STARTING, "The first pod is being made")
+    finding = foremost(picture.findings) or _unfound(picture)
     message = explain(finding.reason, finding.what) + _served_by_others(picture)
     return _no(PoolCondition.READY, finding.reason, message)
 
@@ -86,11 +87,7 @@ def _progressing(picture: Picture) -> Verdict:
     if picture.refusal is not None:
         return _no(kind, picture.refusal.reason, "Nothing is changed until the spec is corrected.")
     if picture.stuck:
-        finding = foremost(picture.findings)
-        what = finding.what if finding else "the new pods are not made"
-        message = f"A pod is not ready within {picture.observed.pool.spec.rollout.progress_deadline}: {what}"
-        reason = Reason.PROGRESS_DEADLINE_EXCEEDED
-        return _no(kind, reason, explain(reason, message))
+        return _no(kind, Reason.PROGRESS_DEADLINE_EXCEEDED, _late(picture))
     ready = new.ready if new else 0
     left = sum(len(old.live) + old.replicas for old in picture.olds)
     if left:
@@ -101,7 +98,46 @@ def _progressing(picture: Picture) -> Verdict:
     live = len(new.live) if new else 0
     if ready != wanted or live != wanted:
         return _yes(kind, Reason.SCALING, f"{ready} of {wanted} pods are ready.")
-    return _no(kind, Reason.COMPLETE, "Every pod is as the spec asks for.")
+    return _no(kind, Reason.COMPLETE, f"Every pod is as the spec asks for.{_old_router(picture)}")
+
+
+def _old_router(picture: Picture) -> str:
+    """Pods keep the router that they were born with, and somebody may want to know."""
+    if picture.new is None or picture.new.deployment is None or picture.rendered is None:
+        return ""
+    runs = router_image(picture.new.deployment)
+    newest = router_image({"spec": {"template": picture.rendered.template}})
+    if runs == newest:
+        return ""
+    return f" Its routers are {runs}; a new value of spec.rollout.restart brings {newest}."
+
+
+def _late(picture: Picture) -> str:
+    """Why the rollout stopped; when its pods had to make place for old ones, what was said of them stands."""
+    observed, new = picture.observed, picture.new
+    if new is not None and not any(not pod.ready for pod in new.live) and progress.stopped(observed, new.revision):
+        return progress.said(observed)
+    own = [pod.finding for pod in new.live if pod.finding is not None] if new is not None else []
+    finding = foremost(own) or foremost(picture.findings)
+    what = finding.what if finding else "the new pods are not made"
+    message = f"A pod is not ready within {observed.pool.spec.rollout.progress_deadline}: {what}"
+    return explain(Reason.PROGRESS_DEADLINE_EXCEEDED, message)
+
+
+def _unfound(picture: Picture) -> Finding:
+    if picture.stuck:
+        return Finding(Reason.PROGRESS_DEADLINE_EXCEEDED, "No pod of this spec became ready in time")
+    return Finding(Reason.STARTING, "The first pod is being made")
+
+
+def _shared(observed: Observed) -> str:
+    """Gateways lead a name to the first pool that has it, by namespace and name (Fleet's order)."""
+    told = []
+    for model, others in observed.namesakes.items():
+        first = min(observed.pool.key, *others)
+        here = "this pool" if first == observed.pool.key else first
+        told.append(f"{model} is served by {', '.join(others)} too, and gateways lead it to {here}")
+    return "; ".join(told)
 
 
 def _loaded(picture: Picture) -> Verdict:
@@ -155,4 +191,6 @@ def _degraded(picture: Picture) -> Verdict:
     if stale:
         what = f"The cluster's CRD is older than the operator and drops {', '.join(stale)}"
         return _yes(kind, Reason.STALE_CRD, explain(Reason.STALE_CRD, what))
+    if picture.observed.namesakes:
+        return _yes(kind, Reason.MODEL_NAME_SHARED, explain(Reason.MODEL_NAME_SHARED, _shared(picture.observed)))
     return _no(kind, Reason.HEALTHY, "Nothing is known to be wrong.")

@@ -16,6 +16,7 @@ class PodFacts:
     """One pod, as far as plans look at it."""
 
     name: str
+    uid: str
     revision: str
     ready: bool
     started: bool
@@ -24,6 +25,8 @@ class PodFacts:
     created_at: float
     changed_at: float  # when its readiness last changed, or its creation
     finding: Finding | None
+    unplaced_since: float | None = None  # when the scheduler looked and found no node
+    leaving_since: float | None = None  # when it was told to go
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,12 @@ def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFact
     statuses = {entry["name"]: entry for entry in status.get("containerStatuses") or []}
     ready = condition(pod, "Ready")
     created = parse_time(metadata.get("creationTimestamp")) or 0.0
+    placed = condition(pod, "PodScheduled")
+    refused = placed.get("status") == "False" and placed.get("reason") == "Unschedulable"
     cost = (metadata.get("annotations") or {}).get(POD_DELETION_COST)
     return PodFacts(
         name=metadata["name"],
+        uid=metadata.get("uid", ""),
         revision=(metadata.get("labels") or {}).get(REVISION_LABEL, ""),
         ready=ready.get("status") == "True",
         started=bool(statuses.get("engine", {}).get("started")),
@@ -80,7 +86,15 @@ def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFact
         created_at=created,
         changed_at=parse_time(ready.get("lastTransitionTime")) or created,
         finding=diagnose(pod, accelerator, clues),
+        unplaced_since=(parse_time(placed.get("lastTransitionTime")) or created) if refused else None,
+        leaving_since=_leaving_since(metadata),
     )
+
+
+def _leaving_since(metadata: Object) -> float | None:
+    # The API server writes the end of the grace period there.
+    until = parse_time(metadata.get("deletionTimestamp"))
+    return None if until is None else until - int(metadata.get("deletionGracePeriodSeconds") or 0)
 
 
 def count(deployments: Sequence[Object], pods: Iterable[PodFacts]) -> dict[str, Counted]:

@@ -9,6 +9,7 @@ from typing import Any
 from tidepool_api.load import Health, LoadReport
 from tidepool_api.modelpool import ModelPool
 from tidepool_api.trust import TrustedCallers
+from tidepool_operator.pool.room import Room
 from tidepool_operator.scaling.model import Decision
 
 # An object as the API server speaks it.
@@ -52,7 +53,9 @@ class Observed:
     `problems` say why the spec cannot be served ("field: what to do"). `refused` holds the API server's words by
     revision, from the strict dry run; `taken` names objects ("Service llama") that exist and belong to somebody
     else. `loads` are load reports by pod name, `clues` what was asked about pods in trouble, `gateways` the
-    addresses of the gateways' pods. `history` holds past decisions, the newest first.
+    addresses of the gateways' pods, `namesakes` the other pools ("namespace/name") by a model name that they serve
+    too. `room` is what the whole cluster has; None: not looked at, or not ours to see. `history` holds past
+    decisions, the newest first.
     """
 
     pool: ModelPool
@@ -66,6 +69,8 @@ class Observed:
     loads: Mapping[str, LoadReport] = field(default_factory=dict)
     clues: Mapping[str, Clues] = field(default_factory=dict)
     gateways: tuple[str, ...] = ()
+    namesakes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    room: Room | None = None
     decision: Decision | None = None
     history: tuple[Decision, ...] = ()
 
@@ -118,7 +123,8 @@ class Plan:
 
     `checks` are objects for the strict dry run; when one is refused nothing else may be done, and the plan is made
     anew with the refusal. `status` is the whole new status, None when it says what it said. `wants_loads`: make
-    the plan anew with load reports, since pods are being chosen.
+    the plan anew with load reports, since pods are being chosen. `wants_room`: make it anew with a look at the
+    cluster's nodes, since a rollout could go further where there is room.
     """
 
     checks: tuple[Object, ...] = ()
@@ -129,6 +135,7 @@ class Plan:
     status: Object | None = None
     notes: tuple[Note, ...] = ()
     wants_loads: bool = False
+    wants_room: bool = False
     requeue_after_seconds: float | None = None
 
 

@@ -4,21 +4,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidepool_api.units import duration_seconds
-from tidepool_operator.pool import render, zero
+from tidepool_operator.pool import progress, render, zero
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.conditions import Picture
 from tidepool_operator.pool.diagnosis import Finding, deployment_finding
 from tidepool_operator.pool.drift import differs, stamped
 from tidepool_operator.pool.fleet import Counted, count, pod_facts
+from tidepool_operator.pool.goals import goals, rolls
 from tidepool_operator.pool.model import Doomed, Mark, Object, Observed, Plan, Scale
+from tidepool_operator.pool.ownership import is_own, may_take
 from tidepool_operator.pool.reasons import Reason
-from tidepool_operator.pool.rollout import Group, allowance, targets
 from tidepool_operator.pool.status import outcome
 from tidepool_operator.pool.victims import choose
 
 # What somebody else still holds (a pool of the same name that is being deleted) is looked at again soon.
 _LEFTOVER_SECONDS: Final = 2.0
+# Deployments without pods that are kept for a change back: they have passed the dry run, and show what was.
+HISTORY: Final = 2
+# Room that others make is told by nobody.
+_ROOM_SECONDS: Final = 2.0
 
 
 def plan(observed: Observed, now: float) -> Plan:
@@ -43,16 +47,11 @@ def plan(observed: Observed, now: float) -> Plan:
     return _serve(observed, rendered, revisions, now)
 
 
-def is_own(observed: Observed, item: Object) -> bool:
-    """Whether an object belongs to this very pool, and not to one of its name before it, and stays."""
-    owners = item["metadata"].get("ownerReferences") or []
-    mine = any(owner.get("uid") == observed.pool.metadata.uid for owner in owners)
-    return mine and not item["metadata"].get("deletionTimestamp")
-
-
 def _revisions(observed: Observed) -> dict[str, Counted]:
     accelerator = observed.pool.spec.accelerator.resource
-    deployments = [item for item in observed.objects if item["kind"] == "Deployment" and is_own(observed, item)]
+    deployments = [
+        item for item in observed.objects if item["kind"] == "Deployment" and may_take(observed.pool, item)
+    ]
     clues = observed.clues
     facts = (pod_facts(pod, accelerator, clues.get(pod["metadata"]["name"], NO_CLUES)) for pod in observed.pods)
     return count(deployments, facts)
@@ -70,11 +69,11 @@ class _Counts:
 def _serve(observed: Observed, rendered: render.Rendered, revisions: Mapping[str, Counted], now: float) -> Plan:
     new = revisions.get(rendered.revision, Counted(rendered.revision, None))
     olds = tuple(entry for name, entry in revisions.items() if name != rendered.revision)
-    stuck = _stuck(observed, new, now)
-    goals = _goals(observed, new, olds, stuck=stuck)
-    counts = _counts(goals, (new, *olds), observed)
+    stuck = progress.stuck(observed, new, olds, now)
+    aims = goals(observed, rendered, new, olds, now, stuck=stuck)
+    counts = _counts(aims, (new, *olds), observed)
     extra = _slice(observed, sum(entry.ready for entry in (new, *olds)))
-    made, checks, leftover = _wanted(observed, rendered, new, goals[new.revision], extra)
+    made, checks, leftover = _wanted(observed, rendered, new, aims[new.revision], extra)
     picture = Picture(observed, rendered, new, olds, _findings(new, olds), stuck=stuck)
     told = outcome(picture, now)
     return Plan(
@@ -86,51 +85,29 @@ def _serve(observed: Observed, rendered: render.Rendered, revisions: Mapping[str
         status=told.status,
         notes=told.notes,
         wants_loads=counts.wants_loads,
-        requeue_after_seconds=_LEFTOVER_SECONDS if leftover else _until_deadline(observed, new, now),
+        wants_room=observed.room is None and not stuck and rolls(observed, new, olds),
+        requeue_after_seconds=_again(observed, new, olds, now, leftover=leftover),
     )
 
 
-def _goals(observed: Observed, new: Counted, olds: Sequence[Counted], *, stuck: bool) -> Mapping[str, int]:
-    rollout, wanted = observed.pool.spec.rollout, observed.pool.spec.replicas
-    short = new.short_of_accelerators > 0
-    allowed = allowance(rollout.max_surge, rollout.max_unavailable, wanted, short=short)
-    return targets(wanted, _group(new), [_group(old) for old in olds], allowed, stuck=stuck)
+def _again(
+    observed: Observed, new: Counted, olds: Sequence[Counted], now: float, *, leftover: bool
+) -> float | None:
+    waits = [_LEFTOVER_SECONDS] if leftover else []
+    if observed.room is not None and rolls(observed, new, olds):
+        waits.append(_ROOM_SECONDS)
+    deadline = progress.until_deadline(observed, new, now)
+    return min([*waits, *([] if deadline is None else [deadline])], default=None)
 
 
-def _group(entry: Counted) -> Group:
-    return Group(entry.revision, entry.replicas, entry.ready, entry.short_of_accelerators)
-
-
-def _stuck(observed: Observed, new: Counted, now: float) -> bool:
-    """Whether a pod of the new revision has not become ready within the deadline.
-
-    Its time starts anew whenever the revision gets on: pods that wait for the places of others are not to blame.
-    """
-    deadline = duration_seconds(observed.pool.spec.rollout.progress_deadline)
-    if new.deployment is not None and new.replicas and not new.live:
-        return now - new.changed_at > deadline
-    late = [pod for pod in new.live if not pod.ready]
-    return any(now - max(pod.created_at, pod.changed_at, new.changed_at) > deadline for pod in late)
-
-
-def _until_deadline(observed: Observed, new: Counted, now: float) -> float | None:
-    """Nothing happens when a deadline passes, so a look has to be asked for."""
-    late = [pod for pod in new.live if not pod.ready]
-    if not late:
-        return None
-    deadline = duration_seconds(observed.pool.spec.rollout.progress_deadline)
-    left = min(max(pod.created_at, pod.changed_at, new.changed_at) + deadline - now for pod in late)
-    return left + 1.0 if left > 0 else None
-
-
-def _counts(goals: Mapping[str, int], revisions: Sequence[Counted], observed: Observed) -> _Counts:
+def _counts(aims: Mapping[str, int], revisions: Sequence[Counted], observed: Observed) -> _Counts:
     scales: list[Scale] = []
     marks: list[Mark] = []
     wants_loads = False
     for entry in revisions:
         if entry.deployment is None:
             continue
-        goal, name = goals[entry.revision], entry.deployment["metadata"]["name"]
+        goal, name = aims[entry.revision], entry.deployment["metadata"]["name"]
         # Marks stay until the pods are gone: the ReplicaSet's controller acts after the count was lowered.
         # Where all of a revision's pods go together there is nobody to choose.
         going = max(0, len(entry.live) - goal)
@@ -163,7 +140,7 @@ def _wanted(
 
 
 def _blocked(observed: Observed, live: Object | None) -> bool:
-    return live is not None and not is_own(observed, live)
+    return live is not None and not may_take(observed.pool, live)
 
 
 def _slice(observed: Observed, ready: int) -> list[Object]:
@@ -180,15 +157,21 @@ def _slice_gone(observed: Observed, revisions: Sequence[Counted]) -> list[Doomed
     return [
         _doomed(item)
         for item in observed.objects
-        if item["kind"] == "EndpointSlice" and item["metadata"]["name"] == name and is_own(observed, item)
+        if item["kind"] == "EndpointSlice" and item["metadata"]["name"] == name and is_own(observed.pool, item)
     ]
 
 
 def _finished(observed: Observed, new: Counted, olds: Sequence[Counted]) -> list[Doomed]:
-    """Deployments of earlier revisions that nobody needs: the new one is complete, and all their pods are gone."""
+    """Deployments of earlier revisions that nobody needs: the new one is complete, all their pods are gone, and
+    they are not among the youngest, which are kept for a change back."""
     if new.ready < observed.pool.spec.replicas or new.deployment is None:
         return []
-    return [_doomed(old.deployment) for old in olds if old.deployment and not old.replicas and not old.pods]
+    idle = [old.deployment for old in olds if old.deployment and not old.replicas and not old.pods]
+    idle.sort(key=lambda item: (item["metadata"].get("creationTimestamp") or "", item["metadata"]["name"]))
+    # What another pool left would not go with this one.
+    foreign = [item for item in idle if not is_own(observed.pool, item)]
+    own = [item for item in idle if is_own(observed.pool, item)]
+    return [_doomed(item) for item in (*foreign, *own[: max(0, len(own) - HISTORY)])]
 
 
 def _doomed(item: Object) -> Doomed:
@@ -198,7 +181,8 @@ def _doomed(item: Object) -> Doomed:
 
 def _findings(new: Counted, olds: Sequence[Counted]) -> tuple[Finding, ...]:
     found = [pod.finding for entry in (new, *olds) for pod in entry.live if pod.finding is not None]
-    made = [entry.deployment for entry in (new, *olds) if entry.deployment is not None]
+    # What a Deployment of the history once failed at is no matter of today.
+    made = [entry.deployment for entry in (new, *olds) if entry.deployment is not None and entry.replicas]
     found += [failure for item in made if (failure := deployment_finding(item)) is not None]
     return tuple(found)
 
@@ -219,6 +203,6 @@ def _refused(
     if rendered is None or not olds:
         return made
     counted = new or Counted(rendered.revision, None)
-    goals = _goals(observed, counted, olds, stuck=True)
-    counts = _counts(goals, olds, observed)
+    aims = goals(observed, rendered, counted, olds, now, stuck=True)
+    counts = _counts(aims, olds, observed)
     return replace(made, marks=counts.marks, scales=counts.scales, wants_loads=counts.wants_loads)

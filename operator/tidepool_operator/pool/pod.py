@@ -53,7 +53,10 @@ def pod_template(pool: ModelPool, router_image: str) -> Object:
         contract.POOL_LABEL: name,
         contract.ROLE_LABEL: contract.ROLE_MIXED,
     }
-    metadata = {"labels": labels, "annotations": dict(contract.SCRAPE_ANNOTATIONS)}
+    annotations = dict(contract.SCRAPE_ANNOTATIONS)
+    if pool.spec.rollout.restart:
+        annotations[contract.RESTART_ANNOTATION] = pool.spec.rollout.restart
+    metadata = {"labels": labels, "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
 
 

@@ -82,6 +82,7 @@ class Reason(StrEnum):
     METRICS_MISSING = "MetricsMissing"
     STALE_CRD = "StaleCrd"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    MODEL_NAME_SHARED = "ModelNameShared"
 
 
 REMEDIES: Final = {
@@ -182,6 +183,8 @@ REMEDIES: Final = {
     "the engine answers.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The rollout is stopped and the earlier revision serves on. Correct the "
     "spec, or change it back.",
+    Reason.MODEL_NAME_SHARED: "Give one of them another spec.model.name or take out the alias; to share the "
+    "requests of one name, use spec.traffic.",
 }
 
 

@@ -206,7 +206,7 @@ def _notes(before: Mapping[str, Any], status: Object) -> list[Note]:
 
 def _note(entry: Mapping[str, Any], known: bool) -> Note | None:  # noqa: FBT001 - one caller, beside it
     reason, holds = entry["reason"], entry["status"] == "True"
-    if reason in TROUBLES or reason in (Reason.PROGRESS_DEADLINE_EXCEEDED, *_REFUSALS):
+    if reason in TROUBLES or reason in (Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.MODEL_NAME_SHARED, *_REFUSALS):
         return Note(Severity.WARNING, reason, entry["message"])
     ready = entry["type"] == PoolCondition.READY and holds
     done = entry["type"] == PoolCondition.PROGRESSING and reason in (Reason.ROLLING_OUT, Reason.COMPLETE)

@@ -9,7 +9,7 @@ from pools.objects import NOW, SETTINGS, condition, observe, pod, raw_pool, stor
 from tidepool_api.contract import POD_DELETION_COST
 from tidepool_api.load import LoadReport
 from tidepool_operator.pool.drift import stamped
-from tidepool_operator.pool.model import Mark, Object, Observed, RenderSettings, Scale
+from tidepool_operator.pool.model import Mark, Object, Observed, Plan, RenderSettings, Scale
 from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.render import deployment, render
 from tidepool_operator.scaling.model import Decision
@@ -325,3 +325,74 @@ def test_an_upgrade_leaves_the_router_of_engines_that_are_up(started: bool, expe
     images = [item["spec"]["template"]["spec"]["initContainers"][0]["image"] for item in applied]
 
     assert (images or ["tidepool-router:test"]) == [expected]
+
+
+def test_pools_with_one_model_name_are_both_told_which_of_them_the_gateways_take() -> None:
+    mine, other = complete(), "aaa/first"
+    made = plan(replace(mine, namesakes={"llama": (other,)}), NOW)
+    turned = plan(replace(mine, namesakes={"llama": ("zzz/last",)}), NOW)
+
+    assert made.status is not None
+    assert turned.status is not None
+    told = condition(made.status, "Degraded")
+    assert (told["status"], told["reason"]) == ("True", "ModelNameShared")
+    assert "gateways lead it to aaa/first" in told["message"]
+    assert "gateways lead it to this pool" in condition(turned.status, "Degraded")["message"]
+    assert condition(made.status, "Ready")["status"] == "True", "the pool itself serves"
+    assert [note.reason for note in made.notes] == ["ModelNameShared"]
+
+
+def test_what_a_pool_of_the_same_name_was_made_to_leave_is_taken_over() -> None:
+    observed = complete()
+    for item in observed.objects:
+        item["metadata"]["ownerReferences"] = []
+    made = plan(observed, NOW)
+
+    assert {item["kind"] for item in made.applies} >= {"Deployment", "Service", "ConfigMap"}
+    assert made.applies[-1]["spec"]["replicas"] == 2, "with the pods that it has"
+    assert made.applies[-1]["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
+
+
+def test_a_left_deployment_of_another_revision_is_drained_and_then_deleted() -> None:
+    observed = complete()
+    left = next(item for item in observed.objects if item["kind"] == "Deployment")
+    left["metadata"]["ownerReferences"] = []
+    changed = observe(raw_pool(replicas=2, engine={"maxModelLen": 99})).pool
+    bare = observe(raw_pool(replicas=2, engine={"maxModelLen": 99}))
+    made = render(bare.pool, SETTINGS)
+    new = stored(stamped(deployment(bare.pool, made, 2)))
+    pods = tuple(pod(f"n{number}", made.revision, ready=True) for number in range(2))
+    rolled = replace(observed, pool=changed, objects=(*observed.objects, new), pods=(*observed.pods, *pods))
+    emptied = {**left, "spec": {**left["spec"], "replicas": 0}}
+    done = replace(rolled, objects=(*(item for item in rolled.objects if item is not left), emptied), pods=pods)
+
+    assert Scale(left["metadata"]["name"], 0) in plan(rolled, NOW).scales
+    assert [doomed.name for doomed in plan(done, NOW).deletes] == [left["metadata"]["name"]]
+
+
+def test_a_pool_says_that_its_routers_are_of_an_earlier_release() -> None:
+    upgraded = RenderSettings("tidepool-router:next", "tidepool")
+    made = plan(replace(complete(), settings=upgraded), NOW)
+
+    assert made.applies == ()
+    assert made.status is not None
+    told = condition(made.status, "Progressing")["message"]
+    assert "tidepool-router:test" in told
+    assert "spec.rollout.restart brings tidepool-router:next" in told
+
+
+def test_a_restart_that_is_asked_for_brings_the_newest_router() -> None:
+    upgraded = RenderSettings("tidepool-router:next", "tidepool")
+    asked = observe(raw_pool(replicas=2, rollout={"restart": "1"})).pool
+    made = plan(replace(complete(), pool=asked, settings=upgraded), NOW)
+    template = made.applies[-1]["spec"]["template"]
+
+    assert template["spec"]["initContainers"][0]["image"] == "tidepool-router:next"
+    assert template["metadata"]["annotations"]["tidepool.dev/restart"] == "1"
+
+
+def test_a_pool_that_goes_needs_no_sound_spec() -> None:
+    raw = raw_pool(engine="fast", replicas=2)
+    raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert plan(observe(raw), NOW) == Plan()

@@ -117,6 +117,7 @@ RESTARTS: list[dict[str, Any]] = [
     {"accelerator": {"nodeSelector": {"gpu": "h100"}}},
     {"scheduling": {"priorityClassName": "high"}},
     {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}},
+    {"rollout": {"restart": "2026-01-01"}},
     {"podTemplate": {"spec": {"containers": [{"name": "router", "env": [{"name": "A", "value": "b"}]}]}}},
 ]
 KEEPS: list[dict[str, Any]] = [
@@ -125,6 +126,7 @@ KEEPS: list[dict[str, Any]] = [
     {"routing": {"policy": "RoundRobin", "queue": {"maxWaiting": 3}}},
     {"rollout": {"drainTimeout": "10s", "progressDeadline": "60s", "maxSurge": 1}},
     {"disruption": {"maxUnavailable": 2}},
+    {"rollout": {"restart": ""}},
     {"access": {"from": [{"podSelector": {}}]}},
     {"model": {"uri": "hf://acme/llama", "aliases": ["chat"]}},
 ]

@@ -52,6 +52,13 @@
 {{- end }}
 {{- end -}}
 
+{{/* Where a rollout finds room: the nodes, and what the pods of the whole cluster hold of them. */}}
+{{- define "tidepool.nodeRules" -}}
+- apiGroups: [""]
+  resources: [nodes, pods]
+  verbs: [list]
+{{- end -}}
+
 {{/* In the operator's own namespace: leadership, the gateways' pods, and the fleet that they mount. */}}
 {{- define "tidepool.homeRules" -}}
 # create knows no names: the request has none yet when it is judged.

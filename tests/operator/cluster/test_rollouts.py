@@ -1,0 +1,185 @@
+"""Rollouts on a real API server, with nodes that exist on paper: a test places pods as a scheduler would."""
+
+from typing import Any
+
+import pytest
+
+from pools.live import NODE, Live, eventually
+from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, POD, Object
+
+pytestmark = pytest.mark.apiserver
+
+GPU = "nvidia.com/gpu"
+
+
+async def add_node(live: Live, gpus: int) -> Object:
+    """A node of this test only; gives what leads a pool's pods there."""
+    name, label = f"{live.namespace}-node", {"test": live.namespace}
+    await live.api.create(
+        NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": label}}
+    )
+    amounts = {GPU: str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", **_TIMES}
+    status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+    await live.client.request(
+        "PATCH", NODE.path(None, name, "status"), body=status, content_type="application/merge-patch+json"
+    )
+
+    async def open_() -> bool:
+        found = await live.api.get(NODE, None, name)
+        return not (found.get("spec") or {}).get("taints")
+
+    await eventually(open_, "the node is open to pods")
+    return {"accelerator": {"nodeSelector": label}}
+
+
+_TIMES = {"lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+async def place(live: Live, pod: str) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": f"{live.namespace}-node"},
+    }
+    await live.client.request("POST", POD.path(live.namespace, pod, "binding"), body=body)
+    await live.bring_up(pod)
+
+
+async def end(live: Live, pod: str) -> None:
+    """What a kubelet does when a pod has drained."""
+    await live.client.request("DELETE", POD.path(live.namespace, pod), body={"gracePeriodSeconds": 0})
+
+
+async def staying(live: Live) -> list[str]:
+    found = await live.list(POD)
+    return sorted(pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp"))
+
+
+async def leaving(live: Live) -> list[str]:
+    return [pod["metadata"]["name"] for pod in await live.list(POD) if pod["metadata"].get("deletionTimestamp")]
+
+
+async def waiting(live: Live) -> list[str]:
+    return [pod["metadata"]["name"] for pod in await live.list(POD) if not pod["spec"].get("nodeName")]
+
+
+async def unplaced(live: Live, count: int) -> list[str]:
+    async def look() -> list[str] | None:
+        found = await waiting(live)
+        return found if len(found) == count else None
+
+    return await eventually(look, f"{count} pods want a place")
+
+
+async def serve(live: Live, gpus: int, **spec: Any) -> list[str]:
+    await live.create(replicas=2, **spec, **(await add_node(live, gpus)))
+    for pod in await unplaced(live, 2):
+        await place(live, pod)
+    await live.reason("Complete", "Progressing")
+    return await staying(live)
+
+
+async def change(live: Live, length: int) -> None:
+    await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": length}}})
+
+
+async def test_on_a_full_node_one_pod_goes_first_and_the_new_one_takes_its_place(live: Live) -> None:
+    async with live.operator(reads_nodes=True):
+        first = await serve(live, gpus=2)
+        await change(live, 128)
+        for _ in first:
+            going = await eventually(lambda: leaving(live), "one pod goes")
+            # Nothing waits for a place, and no second pod goes, while it drains.
+            await live.reason("RollingOut", "Progressing")
+            assert len(going) == 1
+            assert await waiting(live) == []
+            assert (await live.condition("CapacityAvailable"))["status"] == "True"
+            await end(live, going[0])
+            (new,) = await unplaced(live, 1)
+            await place(live, new)
+        await live.reason("Complete", "Progressing")
+        pods = await staying(live)
+
+    assert len(pods) == 2
+    assert set(pods).isdisjoint(first)
+
+
+async def test_on_a_node_with_room_the_new_pods_come_first(live: Live) -> None:
+    async with live.operator(reads_nodes=True):
+        first = await serve(live, gpus=3)
+        await change(live, 128)
+        # Room for one: one comes, and nobody goes before it serves.
+        (new,) = await unplaced(live, 1)
+        assert set(first) < set(await staying(live))
+        await place(live, new)
+        (gone,) = await eventually(lambda: leaving(live), "an old pod goes")
+        await end(live, gone)
+        (last,) = await unplaced(live, 1)
+        await place(live, last)
+        (gone,) = await eventually(lambda: leaving(live), "the other old pod goes")
+        await end(live, gone)
+        await live.reason("Complete", "Progressing")
+
+        assert await staying(live) == sorted([new, last])
+
+
+async def test_a_change_back_in_the_middle_uses_the_pods_that_are_left(live: Live) -> None:
+    async with live.operator(reads_nodes=True):
+        first = await serve(live, gpus=4)
+        await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": 128}}})
+        await unplaced(live, 2)
+        await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": None}}})
+        await live.reason("Complete", "Progressing")
+
+        assert await staying(live) == first
+
+
+async def test_an_upgrade_restarts_nothing_and_a_restart_that_is_asked_for_brings_the_new_router(
+    live: Live,
+) -> None:
+    async with live.operator():
+        first = await serve(live, gpus=4)
+        (deployment,) = await live.list(DEPLOYMENT)
+    async with live.operator("two", reads_nodes=True, router_image="tidepool-router:next"):
+
+        async def told() -> bool:
+            return "tidepool-router:next" in (await live.condition("Progressing")).get("message", "")
+
+        await eventually(told, "the pool says that a newer router is there")
+        (kept,) = await live.list(DEPLOYMENT)
+        assert kept["metadata"]["resourceVersion"] == deployment["metadata"]["resourceVersion"]
+        assert await staying(live) == first
+        await live.edit(MODEL_POOL, "llama", {"spec": {"rollout": {"restart": "2026-01-31"}}})
+        new = await unplaced(live, 2)
+        assert set(first) < set(await staying(live)), "a restart is rolled out as carefully as a change"
+        (pod, *_) = [item for item in await live.list(POD) if item["metadata"]["name"] in new]
+
+    assert pod["spec"]["initContainers"][0]["image"] == "tidepool-router:next"
+
+
+async def test_what_needs_no_restart_restarts_nothing(live: Live) -> None:
+    async with live.operator():
+        await live.create(replicas=1)
+        before = await eventually(lambda: staying(live), "a pod")
+        (deployment,) = await live.list(DEPLOYMENT)
+        harmless = {
+            "routing": {"policy": "RoundRobin", "queue": {"maxWaiting": 5}},
+            "rollout": {"drainTimeout": "20s"},
+            "scaling": {"maxReplicas": 3},
+            "disruption": {"maxUnavailable": 2},
+            "access": {"from": [{"podSelector": {}}]},
+            "model": {"uri": "hf://acme/llama", "aliases": ["chat"]},
+        }
+        edited = await live.edit(MODEL_POOL, "llama", {"spec": harmless})
+
+        async def seen() -> bool:
+            pool = await live.get(MODEL_POOL, "llama") or {}
+            return bool(pool["status"]["observedGeneration"] == edited["metadata"]["generation"])
+
+        await eventually(seen, "the change is observed")
+        (after,) = await live.list(DEPLOYMENT)
+
+        assert await staying(live) == before
+        assert after["metadata"]["generation"] == deployment["metadata"]["generation"]
