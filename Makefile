@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim bench-router bench-full bench-page soak manifests pages flags demo down clean
+.PHONY: help lock setup lint unit test bench sim bench-router bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-router: setup ## The same (QUICK=1: one short round)
 bench-full: setup ## Longer runs, all works, and live quality over six simulated engines; about 90 minutes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench --full
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality
+
+bench-workflow: setup ## What the engine of workflows costs a step; half a minute, JSON under build/bench
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows
 
 bench-page: setup ## Keep the last results in tests/bench/results and write docs/benchmarks.md from them
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.page

@@ -452,3 +452,17 @@ def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
     ]
 
     assert found == [1, 4]
+
+
+def test_a_gateway_that_keeps_runs_is_one_alone(render: Render, helm: Program) -> None:
+    keeping = {"persistentVolumeClaim": "runs", "allowedHosts": ["search.tools", "*.tools:8080"]}
+    deployment = render({"gateway.workflows": keeping, "gateway.replicas": 1}).one("Deployment", GATEWAY)
+    pod = deployment["spec"]["template"]["spec"]
+
+    options = parse(pod["containers"][0]["args"], {})
+    assert options.workflow_store == "sqlite:////var/lib/tidepool/workflows.db"
+    assert options.workflow_hosts == ("search.tools", "*.tools:8080")
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}  # never two with the file open
+    assert pod["securityContext"]["fsGroup"] == 65532
+    with pytest.raises(AssertionError, match=r"set gateway\.replicas to 1"):
+        helm("template", "demo", str(CHART), *sets({"gateway.workflows": keeping, "gateway.replicas": 2}))

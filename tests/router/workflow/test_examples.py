@@ -12,6 +12,7 @@ from scripted.upstreams import Seen
 from workflows.rooms import Place, asked, echo, said
 
 Start = Callable[..., Awaitable[Place]]
+pytestmark = pytest.mark.traffic
 HOSTS = ("search.tools", "guard.tools", "hooks.tools")
 POOLS = ("llama-8b", "qwen-cpu")
 

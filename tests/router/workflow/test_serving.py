@@ -13,6 +13,7 @@ from scripted.upstreams import Seen
 from workflows.rooms import END, USAGE, Place, asked, delta, echo, said
 
 Start = Callable[..., Awaitable[Place]]
+pytestmark = pytest.mark.traffic
 
 
 def llm(name: str, content: str, **more: Any) -> dict[str, Any]:

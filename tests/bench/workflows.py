@@ -1,0 +1,129 @@
+"""What the engine of workflows costs: `make bench-workflow`.
+
+Runs of eight steps at a given rate, their calls answered after a moment by nobody, so that what is measured is the
+engine: plan, state, templates, journal on disk, events. Then a thousand runs at once, for their memory.
+"""
+
+import asyncio
+import gc
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tidepool_api.routing import FleetWorkflow
+from tidepool_router.workflow.core.states import Output
+from tidepool_router.workflow.manager import Called, Workflows
+from tidepool_router.workflow.rendering import Renderer
+from tidepool_router.workflow.sql_journal import SqlJournal
+from tidepool_router.workflow.steps import Done, Performer
+
+STEPS_A_SECOND = 200.0
+SECONDS = 15.0
+AT_ONCE = 1000
+CALL_SECONDS = 0.05
+MESSAGES = [{"role": "user", "content": "Sum up: {{ input.text }}"}]
+
+
+def _llm(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "llm": {"pools": [{"name": "p"}], "messages": MESSAGES}, **more}
+
+
+SPEC = {
+    "steps": [
+        _llm("plan"),
+        _llm("search", depends="plan", withItems=["a", "b", "c", "d"]),
+        _llm("read", depends="search", when="{{ steps.plan.json.go }}"),
+        _llm("check", depends="read"),
+        _llm("write", depends="check"),
+    ]
+}
+UNITS = 8
+
+
+class Nobody(Performer):
+    """Renders as ever, and calls nobody."""
+
+    async def _llm(self, step: Any, llm: Any, call: Any, values: Any, about: Any, live: Any) -> Done:
+        for message in llm.messages:
+            await self.render(message.content, values, "messages")
+        await asyncio.sleep(CALL_SECONDS)
+        return Done(Output("x" * 800, {"go": True}, 100), 80, 20)
+
+
+async def _run(workflows: Workflows, waits: list[float]) -> None:
+    begun = time.perf_counter()
+    driver = await workflows.begin(workflows.find("w"), Called({"text": "y" * 500}, background=True), {}, None)
+    await driver.over()
+    # Five steps in a row, each of which nobody answers in CALL_SECONDS.
+    waits.append((time.perf_counter() - begun - 5 * CALL_SECONDS) / 5)
+    assert driver.summary is not None
+    assert driver.summary.verdict == "Succeeded", driver.summary
+
+
+async def _at_rate(workflows: Workflows, seconds: float) -> dict[str, float]:
+    waits: list[float] = []
+    began, cpu = time.perf_counter(), time.process_time()
+    tasks = []
+    for number in range(int(STEPS_A_SECOND * seconds / UNITS)):
+        await asyncio.sleep(max(0.0, began + number * UNITS / STEPS_A_SECOND - time.perf_counter()))
+        tasks.append(asyncio.create_task(_run(workflows, waits)))
+    await asyncio.gather(*tasks)
+    steps = len(tasks) * UNITS
+    waits.sort()
+    return {
+        "steps_a_second": steps / (time.perf_counter() - began),
+        "cpu_ms_a_step": (time.process_time() - cpu) / steps * 1e3,
+        "added_ms_a_step_p50": waits[len(waits) // 2] * 1e3,
+        "added_ms_a_step_p99": waits[int(len(waits) * 0.99)] * 1e3,
+    }
+
+
+async def _at_once(workflows: Workflows) -> dict[str, float]:
+    await asyncio.gather(*(_run(workflows, []) for _ in range(AT_ONCE)))
+    gc.collect()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"runs_at_once": AT_ONCE, "peak_mb": peak}
+
+
+async def _fsync_ms(folder: Path) -> float:
+    """The store's own: one commit at a time."""
+    journal = SqlJournal(f"sqlite:///{folder}/probe.db")
+    began = time.perf_counter()
+    for _ in range(50):
+        await journal.renew("nobody", 0.0)
+    took = (time.perf_counter() - began) / 50 * 1e3
+    await journal.close()
+    return took
+
+
+async def measure(seconds: float = SECONDS) -> dict[str, float]:
+    """All figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        nobody: Any = None
+        journal = SqlJournal(f"sqlite:///{folder}/runs.db")
+        workflows = Workflows(Nobody(nobody, nobody, Renderer()), journal, "bench")
+        workflows.apply([FleetWorkflow(name="w", spec=SPEC)], ["p"])
+        workflows.start()
+        found = {"commit_alone_ms": await _fsync_ms(Path(folder))}
+        found |= await _at_rate(workflows, seconds)
+        found |= await _at_once(workflows)
+        await workflows.close()
+    return found
+
+
+def main() -> None:
+    """Print them, and keep them under build/bench."""
+    found = asyncio.run(measure(float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS))
+    for name, value in found.items():
+        print(f"{name:24} {value:10.2f}")
+    target = Path("build/bench/workflows.json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
