@@ -29,7 +29,7 @@ class EngineCache:
         if not found:
             return estimate
         prompt, block = estimate.prompt_tokens, self._block_tokens
-        cached = whole_blocks(prompt * found / facts.prompt_bytes, prompt, block)
+        cached = whole_blocks(found, prompt / facts.prompt_bytes, prompt, block)
         cached = round(cached * self._index.trust(self._slot) / block) * block
         return msgspec.structs.replace(estimate, cached_tokens=cached)
 

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from tidepool_router.facts import Api, RequestFacts
+from tidepool_router.ledger.chain import FIRST_BORDER_BYTES
 from tidepool_router.ledger.lengths import OutputLengths
 
 # English prose in the tokenizers of current models: about 4 bytes a token (llm-d assumes the same).
@@ -19,6 +20,10 @@ _FIRST_OUTPUT_TOKENS: Final = 256.0
 _WITHOUT_OUTPUT: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.SCORE, Api.TOKENIZE, Api.COUNT_TOKENS})
 
 
+# Half of the way from a border of the chain to the next: at least so far, and a 64th to a 32nd of the text.
+_LEAST_HALF_STEP_BYTES: Final = FIRST_BORDER_BYTES // 2
+
+
 class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one request: the whole prompt, the output of all its choices, and what of the prompt is cached.
 
@@ -31,13 +36,17 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     most_output_tokens: int = 0
 
 
-def whole_blocks(matched_tokens: float, prompt_tokens: int, block_tokens: int) -> int:
-    """Cached tokens of a prompt as its engine counts them, where so many at its beginning are in the cache.
+def whole_blocks(matched_bytes: int, tokens_per_byte: float, prompt_tokens: int, block_tokens: int) -> int:
+    """Cached tokens of a prompt as its engine counts them, where a beginning of so many bytes was matched.
 
-    vLLM finds whole blocks only, and computes at least one token of each prompt: there is nothing to sample from
-    otherwise (KVCacheManager.get_computed_blocks looks up to `num_tokens - 1`).
+    A match is known to a border of the chain, and the texts part somewhere before the next one, half way on the
+    mean. vLLM finds whole blocks only, and computes at least one token of each prompt: there is nothing to sample
+    from otherwise (KVCacheManager.get_computed_blocks looks up to `num_tokens - 1`).
     """
-    tokens = min(int(matched_tokens), prompt_tokens - 1)
+    if matched_bytes <= 0:
+        return 0
+    likely_bytes = matched_bytes + max(_LEAST_HALF_STEP_BYTES, matched_bytes * 3 // 128)
+    tokens = min(int(likely_bytes * tokens_per_byte), prompt_tokens - 1)
     return tokens - tokens % block_tokens
 
 

@@ -21,6 +21,9 @@ _FIRST_CAPACITY_BYTES: Final = 800_000
 _MISS_RATIO: Final = 0.5
 _SHRINK, _GROW = 0.97, 1.01
 _LEAST_SCALE: Final = 0.05
+# A match is known to a border, and engines count whole blocks: what is off by less is no miss, and says nothing
+# where the engine had none.
+_EDGE_TOKENS: Final = 128
 # Each report of cached tokens weighs 5 % in the trust in matches.
 _TRUST_RATE: Final = 0.05
 # Below this the pod's prefix cache is off, or not what its record thinks: its matches do not count until it tells
@@ -173,7 +176,11 @@ class PrefixIndex:
         record = self._records[slot]
         if record is None or predicted_tokens + cached_tokens <= 0:
             return
-        hit = min(1.0, cached_tokens / predicted_tokens) if predicted_tokens > 0 else 1.0
+        hit = 1.0
+        if predicted_tokens - cached_tokens > _EDGE_TOKENS:
+            hit = cached_tokens / predicted_tokens
+        elif cached_tokens == 0:
+            return
         record.trust += _TRUST_RATE * (hit - record.trust)
         if record.trust < _LEAST_TRUST:
             self._believed &= ~(1 << slot)

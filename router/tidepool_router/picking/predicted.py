@@ -61,7 +61,7 @@ class Predicted:
         for pod in candidates:
             uncached = prompt
             if pod.slot in cached:
-                uncached -= whole_blocks(cached[pod.slot] * tokens_per_byte, prompt, pod.kv_block_tokens)
+                uncached -= whole_blocks(cached[pod.slot], tokens_per_byte, prompt, pod.kv_block_tokens)
             harm = harm_of(pod, uncached, output, adapter)
             if harm < best:
                 best, second = harm, best
@@ -75,8 +75,7 @@ class Predicted:
             self._turn += 1
             index = ties[self._turn % len(ties)]
         chosen = candidates[index]
-        found = cached.get(chosen.slot)
-        hit = 0 if found is None else whole_blocks(found * tokens_per_byte, prompt, chosen.kv_block_tokens)
+        hit = whole_blocks(cached.get(chosen.slot, 0), tokens_per_byte, prompt, chosen.kv_block_tokens)
         return Pick(index, REASON_CACHED, hit) if hit else Pick(index, REASON)
 
 
@@ -135,9 +134,8 @@ def parts_of(pod: Candidate, request: Estimate, hit: int, adapter: str | None) -
 def hit_tokens(cached: Matches, pod: Candidate, request: Estimate, facts: RequestFacts) -> int:
     """Prompt tokens that a pod has cached, by its share of the prompt's bytes, as its engine will count them."""
     prompt = request.prompt_tokens
-    return whole_blocks(
-        cached.get(pod.slot, 0) * (prompt / (facts.prompt_bytes or 1)), prompt, pod.kv_block_tokens
-    )
+    tokens_per_byte = prompt / (facts.prompt_bytes or 1)
+    return whole_blocks(cached.get(pod.slot, 0), tokens_per_byte, prompt, pod.kv_block_tokens)
 
 
 def _short_tokens(pod: Candidate, uncached: int, output: int) -> float:

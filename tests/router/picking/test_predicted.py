@@ -6,7 +6,7 @@ import pytest
 
 from pools.candidates import fake_pod, fake_speed
 from tidepool_router.facts import Api, RequestFacts
-from tidepool_router.ledger import Estimate
+from tidepool_router.ledger import Estimate, whole_blocks
 from tidepool_router.picking import Candidate, Predicted
 
 TOKENS, BYTES = 1000, 4000
@@ -117,7 +117,7 @@ def test_least_harm(
     pick = Predicted().pick(pods, Estimate(TOKENS, output), facts(adapter), cached)
 
     assert pick.index == chosen, why
-    assert pick.cached_tokens == cached.get(chosen, 0) * TOKENS // BYTES
+    assert pick.cached_tokens == whole_blocks(cached.get(chosen, 0), TOKENS / BYTES, TOKENS, 1)
 
 
 def test_says_when_the_pod_has_a_part_of_the_prompt() -> None:
@@ -143,14 +143,14 @@ def test_a_pod_that_does_not_tell_its_kv_is_not_taken_for_full() -> None:
 
 
 def test_a_match_counts_by_the_blocks_of_the_pods_engine() -> None:
-    """Both hold 500 of the 1,000 tokens: in blocks of 16 that is 496, in blocks of 128 it is 384."""
-    pods = [fake_pod(0, kv_block_tokens=128), fake_pod(1, kv_block_tokens=16, queued_tokens=100)]
+    """Both hold some 530 of the 1,000 tokens: in blocks of 16 that is 528, in blocks of 128 it is 512."""
+    pods = [fake_pod(0, kv_block_tokens=128), fake_pod(1, kv_block_tokens=16, queued_tokens=10)]
 
     pick = Predicted().pick(pods, Estimate(TOKENS, 10), facts(), {0: 2000, 1: 2000})
-    assert (pick.index, pick.cached_tokens) == (1, 496)
+    assert (pick.index, pick.cached_tokens) == (1, 528)
 
 
 def test_a_match_of_less_than_a_block_is_none() -> None:
-    pick = Predicted().pick([fake_pod(0, kv_block_tokens=128)], Estimate(TOKENS, 10), facts(), {0: 400})
+    pick = Predicted().pick([fake_pod(0, kv_block_tokens=128)], Estimate(TOKENS, 10), facts(), {0: 256})
 
     assert (pick.reason, pick.cached_tokens) == ("predicted", 0)
