@@ -95,6 +95,8 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             raise SettingsError(f"--workers {given.workers} must be 1 to {_MOST_WORKERS}; one a core is enough")
         if given.workers > 1 and given.record_decisions is not None:
             raise SettingsError("--record-decisions is for one process; leave out --workers to record")
+        if given.workers > 1 and given.workflow_store is not None:
+            raise SettingsError("--workflow-store is for one process; leave out --workers to keep runs")
         return dataclasses.replace(
             common,
             fleet_file=given.fleet,

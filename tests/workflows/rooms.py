@@ -80,6 +80,7 @@ async def start_rooms(
     tool: Callable[[Seen], Awaitable[None]] = found,
     store: str | None = None,
     hosts: Hosts | None = None,
+    lease_seconds: float = 15.0,
     place: Place | None = None,
 ) -> Place:
     """A place; of another one, where it is given, with the same engine and tool: a second gateway."""
@@ -90,7 +91,7 @@ async def start_rooms(
     fleet, services = router.state, router.services
     inner = Gateway(services, fleet, "0")
     allowed = hosts or Hosts([f"tool:{tools.port}"], resolve=_loopback, loopback=True)
-    rooms = WorkflowRooms(services, fleet, inner, store, allowed)
+    rooms = WorkflowRooms(services, fleet, inner, store, allowed, lease_seconds)
     rooms.start()
     stack.push_async_callback(rooms.close)
     text = json.dumps(spec).replace("http://tool/", f"http://tool:{tools.port}/")

@@ -21,9 +21,10 @@ from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalEr
 from tidepool_router.workflow.steps import About, Performer, wrong_input
 
 _log: Final = logging.getLogger("tidepool.workflow")
-_LEASE_SECONDS: Final = 15.0
-_TICK_SECONDS: Final = 5.0
+LEASE_SECONDS: Final = 15.0
+_TICKS_A_LEASE: Final = 3
 _MOST_ACTIVE: Final = 2000
+_MOST_CLAIMED: Final = 100  # at a time
 _KEPT_SECONDS: Final = 24 * 3600.0
 _SWEEP_TICKS: Final = 60
 
@@ -50,18 +51,27 @@ class Known:
 class Workflows:
     """Level-triggered, as the fleet: `apply` makes the workflows those of the document; runs keep their spec."""
 
-    def __init__(self, performer: Performer, journal: Journal, owner: str) -> None:
+    def __init__(
+        self, performer: Performer, journal: Journal, owner: str, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
         self.known: dict[str, Known] = {}
         self.active: dict[str, Driver] = {}
         self._performer = performer
         self._journal = journal
-        self._owner = owner
+        # Of this life alone: what an earlier one of the same name left behind is not renewed, but taken over.
+        self._owner = f"{owner}/{secrets.token_hex(4)}"
+        self._lease_seconds = lease_seconds
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to keep leases, and to take over what nobody keeps."""
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    def pause(self) -> None:
+        """Keep and take over no runs from now on."""
+        if self._keeper is not None:
+            self._keeper.cancel()
 
     async def close(self) -> None:
         """Stop driving. What runs in the background goes on from the journal, here or at another gateway."""
@@ -126,7 +136,7 @@ class Workflows:
             dict(caller),
         )
         try:
-            fence = await self._journal.accept(run, self._owner, time.time() + _LEASE_SECONDS)
+            fence = await self._journal.accept(run, self._owner, time.time() + self._lease_seconds)
         except JournalError as error:
             raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
         return self._drive(Claim(run, fence, {}), known.plan, settle)
@@ -175,7 +185,7 @@ class Workflows:
         while True:
             try:
                 if self.active:
-                    await self._journal.renew(self._owner, time.time() + _LEASE_SECONDS)
+                    await self._journal.renew(self._owner, time.time() + self._lease_seconds)
                 await self._take_over()
                 if ticks % _SWEEP_TICKS == 0:
                     await self._journal.forget(time.time() - _KEPT_SECONDS)
@@ -184,12 +194,12 @@ class Workflows:
             except Exception:  # every run depends on its lease: one that cannot be restored must not end this
                 _log.exception("keeping the runs failed; going on")
             ticks += 1
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(self._lease_seconds / _TICKS_A_LEASE)
 
     async def _take_over(self) -> None:
-        room = _MOST_ACTIVE - len(self.active)
+        room = max(0, min(_MOST_CLAIMED, _MOST_ACTIVE - len(self.active)))
         now = time.time()
-        for claim in await self._journal.claim(self._owner, now, now + _LEASE_SECONDS, max(0, min(100, room))):
+        for claim in await self._journal.claim(self._owner, now, now + self._lease_seconds, room):
             stale = self.active.get(claim.run.id)
             if stale is not None:
                 stale.lost = True

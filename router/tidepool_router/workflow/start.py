@@ -17,7 +17,7 @@ from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of
 from tidepool_router.workflow.hosts import Hosts
 from tidepool_router.workflow.inprocess import InProcess
-from tidepool_router.workflow.manager import Workflows
+from tidepool_router.workflow.manager import LEASE_SECONDS, Workflows
 from tidepool_router.workflow.models import Models
 from tidepool_router.workflow.rendering import Renderer
 from tidepool_router.workflow.serving import CHAT, PREFIX, Serving
@@ -36,7 +36,13 @@ class WorkflowRooms:
     """Owner of all that workflows need. `inner` is the gateway without keys: they were looked at before."""
 
     def __init__(
-        self, services: Services, fleet: GatewayFleet, inner: Application, store: str | None, hosts: Hosts
+        self,
+        services: Services,
+        fleet: GatewayFleet,
+        inner: Application,
+        store: str | None,
+        hosts: Hosts,
+        lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._services = services
         self._fleet = fleet
@@ -44,7 +50,7 @@ class WorkflowRooms:
         self._tools = Tools(hosts)
         self._renderer = Renderer()
         performer = Performer(Models(self._client, fleet), self._tools, self._renderer)
-        self.workflows = Workflows(performer, SqlJournal(store or MEMORY), fleet.name)
+        self.workflows = Workflows(performer, SqlJournal(store or MEMORY), fleet.name, lease_seconds)
         self._keeps = store is not None
 
     def start(self) -> None:

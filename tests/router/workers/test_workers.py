@@ -194,7 +194,13 @@ def test_a_port_that_somebody_has_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [["--workers", "0"], ["--workers", "999"], ["--workers", "2", "--record-decisions", "f"]]
+    "flags",
+    [
+        ["--workers", "0"],
+        ["--workers", "999"],
+        ["--workers", "2", "--record-decisions", "f"],
+        ["--workers", "2", "--workflow-store", "sqlite:////tmp/runs.db"],
+    ],
 )
 def test_what_cannot_be_shared_is_refused(flags: list[str]) -> None:
     with pytest.raises(SettingsError, match="--workers"):

@@ -241,6 +241,37 @@ async def test_another_gateway_goes_on_from_the_last_committed_step(place: Start
     assert [asked(seen) for seen in here.engine.requests] == ["first", "<first>", "<first>"]
 
 
+async def test_a_gateway_that_was_too_slow_to_keep_its_run_writes_nothing_to_it(
+    place: Start, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+    may_end = asyncio.Event()
+
+    async def engine(seen: Seen) -> None:
+        first = sum(asked(one) == "first" for one in here.engine.requests) == 1
+        if first:
+            await may_end.wait()
+            await seen.answer(said("late"))
+        else:
+            await echo(seen)
+
+    spec = {"steps": [llm("a", "first"), llm("b", "{{ steps.a.text }}", depends="a")]}
+    here = await place(spec, engine=engine, store=store, lease_seconds=0.2)
+    here.rooms.workflows.pause()
+    run = (await here.client.post("/v1/workflows/research/runs", json={})).json()["id"]
+    slow = here.rooms.workflows.active[run]
+
+    there = await place(spec, store=store, place=here, lease_seconds=0.2)
+    await until(lambda: run in there.rooms.workflows.active)
+    await there.client.get(f"/v1/workflows/research/runs/{run}/events")
+    may_end.set()
+    await slow.over()
+
+    assert slow.lost
+    state = (await there.client.get(f"/v1/workflows/research/runs/{run}")).json()
+    assert (state["phase"], state["output"]) == ("Succeeded", "<<first>>")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "told"),
     [
