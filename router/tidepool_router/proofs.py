@@ -173,7 +173,7 @@ def _loaded(keys: tuple[PublicKey, ...]) -> "dict[str, PyJWK]":
             made[key.kid or ""] = jwt.PyJWK(key.model_dump(exclude_none=True))
         except (jwt.PyJWTError, KeyError, TypeError, ValueError):
             continue
-    return {kid: key for kid, key in made.items() if key.algorithm_name in ALGORITHMS}
+    return made
 
 
 def _number(value: object) -> float | None:

@@ -1,17 +1,22 @@
 """Sidecars that believe those who prove themselves, and nobody else, over real sockets and with signed tokens."""
 
+import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from scripted.clients import RawClient, chat, post
 from scripted.issuer import GATEWAY, OPERATOR, PEER, line, token, trust
 from scripted.peers import ONE, TWO, counted
+from scripted.programs import run_program
 from scripted.routers import RunningRouter, StartRouter
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api import contract
+from tidepool_api.load import LoadReport
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.trust import TrustedCallers, subject_of
 from tidepool_router.control import Response, sidecar_control
@@ -44,6 +49,7 @@ async def test_a_gateway_that_proves_itself_is_believed_and_the_engine_sees_no_p
         pod = await sidecar(engine.url, settings=settings(trust()))
         front = await gateway(f"http://127.0.0.1:{pod.port}")
         shows(front, fresh())
+        shows(pod, fresh(PEER))  # a sidecar has one too, and its engine is no part of ours
         async with RawClient(front.port) as client:
             for _ in range(5):  # the later heads are compared and not parsed
                 assert (await client.ask(post(chat(), extra=_CLAIMS))).status == 200
@@ -173,3 +179,34 @@ async def test_whom_to_believe_is_told_by_the_proven_operator_alone(
         assert answer.status == 204
         assert pod.state.settings == order.model_copy(update={"trust": then}), why
         assert pod.state.report().settings == pod.state.settings.digest()
+
+
+@pytest.mark.traffic
+async def test_a_sidecar_follows_whom_to_believe_in_its_mounted_file(tmp_path: Path) -> None:
+    file, proof = tmp_path / "settings.json", tmp_path / "token"
+    proof.write_bytes(fresh(PEER))
+    arguments = ("sidecar", "--engine", "http://127.0.0.1:1", "--settings", str(file), "--wait-for-file")
+    async with (
+        run_program(*arguments, "--proof-file", str(proof), ready="/healthz") as pod,
+        httpx.AsyncClient() as client,
+    ):
+
+        async def in_force(wanted: SidecarSettings) -> None:
+            async with asyncio.timeout(20):
+                while True:
+                    report = LoadReport.decode((await client.get(pod.url() + contract.PATH_LOAD)).content)
+                    if report.settings == wanted.digest():
+                        return
+                    await asyncio.sleep(0.05)
+
+        async def push(wanted: SidecarSettings, shown: bytes) -> None:
+            headers = {contract.HEADER_PROOF: shown.decode()}
+            body = wanted.model_dump_json(by_alias=True)
+            assert (await client.put(pod.url(2) + "/settings", content=body, headers=headers)).status_code == 204
+
+        await push(settings(trust("one")), fresh(OPERATOR))  # no key is known by which that could be proved
+        await in_force(settings(TrustedCallers()))
+        file.write_text(settings(trust("one")).model_dump_json(by_alias=True))
+        await in_force(settings(trust("one")))
+        await push(settings(trust("one", "two")), fresh(OPERATOR))
+        await in_force(settings(trust("one", "two")))
