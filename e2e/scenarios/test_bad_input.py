@@ -37,6 +37,13 @@ CRASH = {
         ]
     }
 }
+# The kubelet keeps the last 2 KiB of a log: here the cause stands before them, as in the traces of real engines.
+LONG_LOG = copy.deepcopy(CRASH)
+LONG_LOG["spec"]["containers"][0]["command"][2] = (
+    "echo 'ValueError: Unknown quantization method: awqq. Must be one of awq, gptq' >&2; "
+    "for line in $(seq 200); do echo '  File somewhere, line 1, in a frame of a long trace' >&2; done; "
+    "echo 'RuntimeError: Engine core initialization failed. See root cause above.' >&2; exit 1"
+)
 # name, pool, condition, reason, what the message must tell
 BROKEN: list[tuple[str, Object, str, str]] = [
     (
@@ -54,6 +61,8 @@ BROKEN: list[tuple[str, Object, str, str]] = [
         "hf-token",
     ),
     ("crash", plain("crash", podTemplate=CRASH), "EngineCrashed", "no such quantization"),
+    ("long-log", plain("long-log", podTemplate=LONG_LOG), "QuantizationUnfit", "awqq"),
+    ("no-claim", plain("no-claim", model={"uri": "pvc://nowhere/llama"}), "VolumePending", "nowhere"),
     (
         "too-many-gpus",
         plain(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidepool_operator.pool.engine_signs import KERNEL, LOGGED, SIGNS, USAGE
+from tidepool_operator.pool.engine_signs import FIELD, KERNEL, LOGGED, SIGNS, USAGE
 from tidepool_operator.pool.reasons import Reason
 
 
@@ -27,9 +27,13 @@ _SPEAKER: Final = re.compile(r"^\((?:APIServer|EngineCore|Worker|ApiServer)[^)]{
 _LEVEL: Final = re.compile(r"^(\w+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,200}\] ?")
 _EXCEPTION: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception))(?:: (.*))?$")
 _PYDANTIC: Final = re.compile(r"^  Value error, (.*)")
+# pydantic's way to say what it refuses of a field whose name stands on the line before.
+_FIELD: Final = re.compile(r"^  ((?:Input should be|Unexpected keyword argument|Extra inputs are) .*)")
 _USAGE_LINE: Final = re.compile(r"^[\w.-]+(?: serve)?: error: (.*)")
 _KERNEL_LINE: Final = re.compile(r"^(?:\[ *[\d.]+\] ?)?(NVRM: .*)")
-_GOES_ON: Final = re.compile(r"^(?!\s|Traceback |The above exception|During handling|For more information)\S")
+_GOES_ON: Final = re.compile(
+    r"^(?!\s|Traceback |The above exception|During handling|For more information|/\S+:\d+: )\S"
+)
 _LINE_LIMIT: Final = 4096
 _MORE_LINES: Final = 3
 _LAST_LINES: Final = 3
@@ -60,7 +64,7 @@ def last_words(text: str) -> str:
     for number, line in enumerate(lines):
         found = _error(_spoken(line[:_LINE_LIMIT]))
         if found and (found[0] != LOGGED or any(sign.matches(*found) for sign in SIGNS)):
-            kept.update(range(number, min(len(lines), number + 1 + _MORE_LINES)))
+            kept.update(range(max(0, number - 1), min(len(lines), number + 1 + _MORE_LINES)))
     return "\n".join(lines[number][:_LINE_LIMIT] for number in sorted(kept))[-_KEPT_CHARACTERS:]
 
 
@@ -82,7 +86,7 @@ def _error(line: str) -> tuple[str, str] | None:
         return (LOGGED if found[1] == f"{LOGGED}Error" else found[1]), found[2] or ""
     if found := _PYDANTIC.match(line):
         return "ValueError", found[1]
-    for name, pattern in ((USAGE, _USAGE_LINE), (KERNEL, _KERNEL_LINE)):
+    for name, pattern in ((USAGE, _USAGE_LINE), (KERNEL, _KERNEL_LINE), (FIELD, _FIELD)):
         if found := pattern.match(line):
             return name, found[1]
     return None
@@ -91,6 +95,8 @@ def _error(line: str) -> tuple[str, str] | None:
 def _whole(lines: Sequence[str], number: int) -> str:
     """A message with the lines that it goes on for."""
     said = [lines[number].strip().removeprefix(f"{LOGGED}Error: ")]
+    if number and _FIELD.match(lines[number]):
+        said.insert(0, f"{lines[number - 1].strip()}:")
     for line in lines[number + 1 : number + 1 + _MORE_LINES]:
         if not _GOES_ON.match(line) or _error(line):
             break

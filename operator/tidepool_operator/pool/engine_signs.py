@@ -32,6 +32,8 @@ class Sign:
 
 # The parser of arguments raises nothing: it writes "PROGRAM: error: ..." and ends.
 USAGE: Final = "usage"
+# A field of a setting that pydantic refuses.
+FIELD: Final = "field"
 # A line of NVIDIA's kernel driver, for whoever has the kernel's log in the container's.
 KERNEL: Final = "kernel"
 # A line that vLLM logs at ERROR without an exception's name.
@@ -81,13 +83,14 @@ SIGNS: Final = (
         ("LoRAAdapterNotFoundError", "ValueError"),
         r"Loading lora \S+ failed: No adapter found",
         "vllm/exceptions.py, LoRAAdapterNotFoundError",
-        ("adapter-missing",),
+        ("adapter-missing", "adapter-empty"),
     ),
     Sign(
         Reason.ADAPTER_REFUSED,
         _VALUE,
         r"LoRA rank \d+ is greater than max_lora_rank",
         "vllm/lora/peft_helper.py, validate_legal",
+        ("adapter-rank",),
     ),
     Sign(
         Reason.MODEL_NOT_FOUND,
@@ -288,6 +291,13 @@ SIGNS: Final = (
         r"max_num_batched_tokens \(\d+\) (must be greater than|is smaller than)",
         "vllm/config/scheduler.py, verify_max_model_len",
         ("batched-tokens",),
+    ),
+    Sign(
+        Reason.ENGINE_FLAG_INVALID,
+        (FIELD,),
+        r"(Input should be|Unexpected keyword argument)",
+        "pydantic, for the settings in vllm/config",
+        ("speculative-method",),
     ),
     Sign(
         Reason.ACCELERATOR_MISSING,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster import engine_install
 from tidepool_operator.pool.engine_log import last_words, read_log
-from tidepool_operator.pool.engine_signs import KERNEL, LOGGED, SIGNS, USAGE, Sign
+from tidepool_operator.pool.engine_signs import FIELD, KERNEL, LOGGED, SIGNS, USAGE, Sign
 from tidepool_operator.pool.log_tail import log_tail, scrubbed
 from tidepool_operator.pool.reasons import REMEDIES, Reason
 
@@ -35,6 +35,9 @@ EXPECTED: dict[str, tuple[Reason | None, str]] = {
     "code-of-its-own": (Reason.MODEL_CODE_NOT_TRUSTED, "contains custom code"),
     "memory-limit": (Reason.ENGINE_OUT_OF_MEMORY, "MemoryError"),
     "batched-tokens": (Reason.ENGINE_FLAG_INVALID, "max_num_batched_tokens (16)"),
+    "speculative-method": (Reason.ENGINE_FLAG_INVALID, "method: Input should be 'ngram'"),
+    "adapter-empty": (Reason.ADAPTER_NOT_FOUND, "sql"),
+    "adapter-rank": (Reason.ADAPTER_REFUSED, "rank 64"),
     "path-empty": (Reason.MODEL_FILES_INCOMPLETE, "/tmp/empty"),
     "flag-value": (Reason.ENGINE_FLAG_INVALID, "--max-num-seqs"),
     "length-too-long": (Reason.MODEL_LENGTH_UNFIT, "32768"),
@@ -102,7 +105,7 @@ def test_every_row_without_a_log_is_tried() -> None:
 
 
 # Rows of the sources that neither a log nor a line here shows yet.
-OPEN: set[str] = {"HubBusy", "FileAccessDenied", "AdapterRefused"}
+OPEN: set[str] = {"HubBusy", "FileAccessDenied"}
 
 
 def literal(pattern: str) -> str:
@@ -127,7 +130,7 @@ def test_the_row_stands_where_it_says_in_the_sources_of_vllm(sign: Sign) -> None
 
 
 SPEAKERS = ("", "(EngineCore pid=7) ERROR 11-30 06:00:00 [core.py:1] ", "(APIServer pid=7) ")
-NAMES = sorted({name for sign in SIGNS for name in sign.errors} - {USAGE, LOGGED, KERNEL})
+NAMES = sorted({name for sign in SIGNS for name in sign.errors} - {USAGE, LOGGED, KERNEL, FIELD})
 WORDS = sorted({word for sign in SIGNS for word in re.findall(r"\w+", sign.text)})
 
 

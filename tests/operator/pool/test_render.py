@@ -169,6 +169,27 @@ def test_an_engine_that_still_loads_can_be_ended() -> None:
     assert rendered().template["spec"]["shareProcessNamespace"] is True
 
 
+def test_an_engine_that_is_not_root_can_write_where_it_caches() -> None:
+    """Its root is read-only: what vLLM, Hugging Face, Triton and torch keep goes to HOME, TMPDIR and /dev/shm."""
+    spec = rendered().template["spec"]
+    engine = spec["containers"][0]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    writable = {
+        one["mountPath"]: volumes[one["name"]] for one in engine["volumeMounts"] if not one.get("readOnly")
+    }
+    home = next(entry["value"] for entry in engine["env"] if entry["name"] == "HOME")
+
+    assert engine["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {home, "/tmp", "/dev/shm"} <= set(writable)
+    assert writable["/dev/shm"]["emptyDir"] == {"medium": "Memory"}, "in memory, without a bound of its own"
+    assert not {entry["name"] for entry in engine["env"]} & {
+        "HF_HOME",
+        "VLLM_CACHE_ROOT",
+        "XDG_CACHE_HOME",
+        "TMPDIR",
+    }
+
+
 def test_every_object_goes_with_the_pool() -> None:
     pool = observe(raw_pool()).pool
     made = rendered()
