@@ -400,7 +400,7 @@ def test_a_pod_that_failed(status: dict[str, Any], expected: Reason) -> None:
         (PREPARING, {Question.EVENTS}),
         ({"engine": waiting("ImagePullBackOff")}, {Question.EVENTS}),
     ],
-    ids=str,
+    ids=["well", "going", "unplaced", "loads", "ended", "tries again", "fell", "prepared", "image"],
 )
 def test_only_a_pod_in_trouble_is_asked_about(given: dict[str, Any], expected: set[Question] | None) -> None:
     found = wanted(pod("p1", "r", **given))
