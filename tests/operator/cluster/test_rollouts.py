@@ -1,39 +1,20 @@
 """Rollouts on a real API server, with nodes that exist on paper: a test places pods as a scheduler would."""
 
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
-from pools.live import NODE, Live, eventually
-from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, POD, Object
+from pools.live import Live, eventually
+from pools.nodes import PaperNodes, paper_nodes
+from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, POD
 
 pytestmark = pytest.mark.apiserver
 
-GPU = "nvidia.com/gpu"
 
-
-async def add_node(live: Live, gpus: int) -> Object:
-    """A node of this test only; gives what leads a pool's pods there."""
-    name, label = f"{live.namespace}-node", {"test": live.namespace}
-    await live.api.create(
-        NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": label}}
-    )
-    amounts = {GPU: str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
-    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", **_TIMES}
-    status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
-    await live.client.request(
-        "PATCH", NODE.path(None, name, "status"), body=status, content_type="application/merge-patch+json"
-    )
-
-    async def open_() -> bool:
-        found = await live.api.get(NODE, None, name)
-        return not (found.get("spec") or {}).get("taints")
-
-    await eventually(open_, "the node is open to pods")
-    return {"accelerator": {"nodeSelector": label}}
-
-
-_TIMES = {"lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+@pytest.fixture
+async def nodes(live: Live) -> AsyncIterator[PaperNodes]:
+    async with paper_nodes(live) as made:
+        yield made
 
 
 async def place(live: Live, pod: str) -> None:
@@ -41,7 +22,7 @@ async def place(live: Live, pod: str) -> None:
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": pod},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": f"{live.namespace}-node"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": f"{live.namespace}-0"},
     }
     await live.client.request("POST", POD.path(live.namespace, pod, "binding"), body=body)
     await live.bring_up(pod)
@@ -73,8 +54,9 @@ async def unplaced(live: Live, count: int) -> list[str]:
     return await eventually(look, f"{count} pods want a place")
 
 
-async def serve(live: Live, gpus: int, **spec: Any) -> list[str]:
-    await live.create(replicas=2, **spec, **(await add_node(live, gpus)))
+async def serve(live: Live, nodes: PaperNodes, gpus: int) -> list[str]:
+    await nodes.add(gpus)
+    await live.create(replicas=2, accelerator={"nodeSelector": {"test": live.namespace}})
     for pod in await unplaced(live, 2):
         await place(live, pod)
     await live.reason("Complete", "Progressing")
@@ -85,9 +67,11 @@ async def change(live: Live, length: int) -> None:
     await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": length}}})
 
 
-async def test_on_a_full_node_one_pod_goes_first_and_the_new_one_takes_its_place(live: Live) -> None:
+async def test_on_a_full_node_one_pod_goes_first_and_the_new_one_takes_its_place(
+    live: Live, nodes: PaperNodes
+) -> None:
     async with live.operator(reads_nodes=True):
-        first = await serve(live, gpus=2)
+        first = await serve(live, nodes, gpus=2)
         await change(live, 128)
         for _ in first:
             going = await eventually(lambda: leaving(live), "one pod goes")
@@ -106,9 +90,9 @@ async def test_on_a_full_node_one_pod_goes_first_and_the_new_one_takes_its_place
     assert set(pods).isdisjoint(first)
 
 
-async def test_on_a_node_with_room_the_new_pods_come_first(live: Live) -> None:
+async def test_on_a_node_with_room_the_new_pods_come_first(live: Live, nodes: PaperNodes) -> None:
     async with live.operator(reads_nodes=True):
-        first = await serve(live, gpus=3)
+        first = await serve(live, nodes, gpus=3)
         await change(live, 128)
         # Room for one: one comes, and nobody goes before it serves.
         (new,) = await unplaced(live, 1)
@@ -125,9 +109,9 @@ async def test_on_a_node_with_room_the_new_pods_come_first(live: Live) -> None:
         assert await staying(live) == sorted([new, last])
 
 
-async def test_a_change_back_in_the_middle_uses_the_pods_that_are_left(live: Live) -> None:
+async def test_a_change_back_in_the_middle_uses_the_pods_that_are_left(live: Live, nodes: PaperNodes) -> None:
     async with live.operator(reads_nodes=True):
-        first = await serve(live, gpus=4)
+        first = await serve(live, nodes, gpus=4)
         await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": 128}}})
         await unplaced(live, 2)
         await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": None}}})
@@ -138,9 +122,10 @@ async def test_a_change_back_in_the_middle_uses_the_pods_that_are_left(live: Liv
 
 async def test_an_upgrade_restarts_nothing_and_a_restart_that_is_asked_for_brings_the_new_router(
     live: Live,
+    nodes: PaperNodes,
 ) -> None:
     async with live.operator():
-        first = await serve(live, gpus=4)
+        first = await serve(live, nodes, gpus=4)
         (deployment,) = await live.list(DEPLOYMENT)
     async with live.operator("two", reads_nodes=True, router_image="tidepool-router:next"):
 

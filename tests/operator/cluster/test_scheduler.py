@@ -1,0 +1,107 @@
+"""The count of places held against the real scheduler's: it is given the pods, and places as many."""
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster import tools
+from cluster.apiserver import ControlPlane
+from cluster.ports import free_ports
+from pools.live import Live, eventually
+from pools.nodes import GPU, paper_nodes
+from tidepool_operator.cluster.kinds import POD, Object
+from tidepool_operator.cluster.nodes import Nodes
+from tidepool_operator.pool.room import shape_of
+
+pytestmark = pytest.mark.apiserver
+
+TAINT = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def scheduler(plane: ControlPlane) -> Iterator[None]:
+    (port,) = free_ports(1)
+    program = tools.build(["kube-scheduler"]) / "kube-scheduler"
+    command = [
+        str(program),
+        f"--kubeconfig={plane.kubeconfig}",
+        f"--authentication-kubeconfig={plane.kubeconfig}",
+        f"--authorization-kubeconfig={plane.kubeconfig}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def pod(live: Live, name: str, gpus: int, cpu: str, **spec: Any) -> Object:
+    resources = {"limits": {GPU: str(gpus)}, "requests": {"cpu": cpu}}
+    selector = {"nodeSelector": {"test": live.namespace}}
+    containers = [{"name": "engine", "image": "x", "resources": resources}]
+    metadata = {"name": name, "namespace": live.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**selector, **spec, "containers": containers},
+    }
+
+
+async def judged(live: Live, count: int) -> int:
+    """How many of the `new-` pods the scheduler placed, when it has looked at each."""
+
+    def condition(item: Object) -> str:
+        found = (item.get("status") or {}).get("conditions") or []
+        return next((one["status"] for one in found if one["type"] == "PodScheduled"), "")
+
+    async def look() -> list[str] | None:
+        items = [item for item in await live.list(POD) if item["metadata"]["name"].startswith("new-")]
+        seen = [condition(item) for item in items]
+        return seen if len(seen) == count and all(seen) else None
+
+    return (await eventually(look, "the scheduler has looked at all pods")).count("True")
+
+
+EXPRESSION = {"key": "number", "operator": "NotIn", "values": ["0"]}
+ELSEWHERE = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [EXPRESSION]}]
+        }
+    }
+}
+CASES: dict[str, tuple[int, str, Object]] = {
+    "one accelerator": (1, "100m", {}),
+    "two accelerators": (2, "100m", {}),
+    "cpu binds": (1, "3", {}),
+    "a taint is borne": (1, "100m", {"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+    "not on the first node": (1, "100m", {"affinity": ELSEWHERE}),
+}
+
+
+@pytest.mark.usefixtures("scheduler")
+@pytest.mark.parametrize("case", CASES)
+async def test_the_scheduler_places_as_many_as_are_counted(live: Live, case: str) -> None:
+    gpus, cpu, spec = CASES[case]
+    async with paper_nodes(live) as nodes:
+        first = await nodes.add(4)
+        await nodes.add(3, cpu="4")
+        await nodes.add(4, taints=[TAINT])
+        await nodes.add(4, unschedulable=True)
+        await live.api.create(POD, live.namespace, pod(live, "other", 1, "500m", nodeName=first))
+        room = await Nodes(live.api).room()
+        assert room is not None
+        shape = pod(live, "shape", gpus, cpu, **spec)
+        counted = room.places(shape_of({"spec": shape["spec"]}))
+        for number in range(counted + 3):
+            await live.api.create(POD, live.namespace, pod(live, f"new-{number}", gpus, cpu, **spec))
+
+        assert counted > 0
+        assert await judged(live, counted + 3) == counted
