@@ -22,7 +22,7 @@ from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, S
 from tidepool_operator.pool.ownership import may_take
 from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.read import doubts, read, strangers
-from tidepool_operator.pool.render import sidecar_settings
+from tidepool_operator.pool.served import settings_by_pods
 from tidepool_operator.scaling.model import Decision
 
 log = logging.getLogger(__name__)
@@ -109,8 +109,11 @@ class Reconciler:
         for doubt in doubts(observed.pool):
             message = f"{doubt} (by the flags of vLLM 0.32; spec.engine.image may have others.)"
             await self._recorder.post(raw, Note(Severity.WARNING, "EngineFlagUnknown", message))
-        settings = sidecar_settings(observed.pool, observed.settings)
-        missed = await self._sidecars.push(settings, observed.pods)
+        missed = [
+            pod
+            for settings, pods in settings_by_pods(observed)
+            for pod in await self._sidecars.push(settings, pods)
+        ]
         again = (made.requeue_after_seconds, look_again, _PUSH_AGAIN_SECONDS if missed else None)
         return min((seconds for seconds in again if seconds is not None), default=None)
 

@@ -12,6 +12,7 @@ from tidepool_operator.pool.drift import stamped
 from tidepool_operator.pool.model import Mark, Object, Observed, Plan, RenderSettings, Scale
 from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.render import deployment, render
+from tidepool_operator.pool.served import settings_by_pods
 from tidepool_operator.scaling.model import Decision
 
 
@@ -396,3 +397,28 @@ def test_a_pool_that_goes_needs_no_sound_spec() -> None:
     raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert plan(observe(raw), NOW) == Plan()
+
+
+def test_old_engines_keep_their_name_and_answer_to_the_new_one() -> None:
+    observed = complete()
+    asked = raw_pool(replicas=2, model={"uri": "hf://acme/llama", "name": "llama-next", "aliases": ["chat"]})
+    changed = observe(asked)
+    new = render(changed.pool, SETTINGS)
+    objects = (*observed.objects, stored(stamped(deployment(changed.pool, new, 1))))
+    pods = (*observed.pods, pod("n0", new.revision))
+    given = {
+        item["metadata"]["name"]: (settings.model, settings.aliases)
+        for settings, group in settings_by_pods(replace(changed, objects=objects, pods=pods))
+        for item in group
+    }
+
+    old = ("llama", ("llama-next", "chat"))
+    assert given == {"p0": old, "p1": old, "n0": ("llama-next", ("chat",))}
+
+
+def test_the_old_name_as_an_alias_is_not_doubled() -> None:
+    observed = complete()
+    changed = observe(raw_pool(model={"uri": "hf://acme/llama", "name": "next", "aliases": ["llama"]}))
+    ((settings, _),) = settings_by_pods(replace(changed, objects=observed.objects, pods=observed.pods))
+
+    assert (settings.model, settings.aliases) == ("llama", ("next",))
