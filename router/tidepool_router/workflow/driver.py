@@ -34,6 +34,8 @@ from tidepool_router.workflow.steps import About, Done, Performer, Skipped
 _log: Final = logging.getLogger("tidepool.workflow")
 _MOST_BYTES: Final = 16 << 20  # of all outputs of a run
 _MOST_EVENTS: Final = 4096
+# What a follower may be behind; who reads slower than that is let go.
+_MOST_BEHIND: Final = 16_384
 _WRITES_AGAIN_SECONDS: Final = (0.1, 0.5, 2.0)
 
 Event = Callable[[float], list[Effect]]
@@ -77,8 +79,7 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             self._over.set()
-            for follower in self._followers:
-                follower.put_nowait(None)
+            self._send(None)
 
     def cancel(self, reason: str) -> None:
         """End the run; what is under way is cut at once."""
@@ -90,7 +91,7 @@ class Driver:
 
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
         """What has happened so far and what happens, until the run is over here."""
-        mine: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        mine: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(_MOST_BEHIND)
         for past in self.history:
             mine.put_nowait(past)
         if self._over.is_set():
@@ -269,8 +270,17 @@ class Driver:
             self._inbox.put_nowait(lambda now: self.run.composed(answer, now))
 
     def _on_text(self, text: str) -> None:
-        for follower in self._followers:
-            follower.put_nowait({"type": "text", "text": text})
+        self._send({"type": "text", "text": text})
+
+    def _send(self, event: dict[str, Any] | None) -> None:
+        for follower in list(self._followers):
+            if follower.full():
+                self._followers.discard(follower)
+                while not follower.empty():
+                    follower.get_nowait()
+                follower.put_nowait(None)
+            else:
+                follower.put_nowait(event)
 
     def _tell_step(self, key: Key, phase: str, **more: Any) -> None:  # noqa: ANN401 - JSON
         self._tell({"type": "step", "step": key.step, "item": key.item, "phase": phase, **more})
@@ -279,8 +289,7 @@ class Driver:
         event = {**event, "at": round(time.time(), 3)}
         if len(self.history) < _MOST_EVENTS:
             self.history.append(event)
-        for follower in self._followers:
-            follower.put_nowait(event)
+        self._send(event)
 
 
 def _live_step(plan: Plan) -> str | None:

@@ -1,6 +1,7 @@
 """All workflows and runs of a gateway: taken in, driven, taken over from gateways that are gone, forgotten."""
 
 import asyncio
+import json
 import logging
 import secrets
 import time
@@ -24,6 +25,7 @@ _log: Final = logging.getLogger("tidepool.workflow")
 LEASE_SECONDS: Final = 15.0
 _TICKS_A_LEASE: Final = 3
 _MOST_ACTIVE: Final = 2000
+_MOST_INPUT_CHARACTERS: Final = 1 << 20
 _MOST_CLAIMED: Final = 100  # at a time
 _KEPT_SECONDS: Final = 24 * 3600.0
 _SWEEP_TICKS: Final = 60
@@ -118,6 +120,9 @@ class Workflows:
         Raises Refused. What it has returned is written.
         """
         assert known.plan is not None  # noqa: S101 - `find` has looked
+        if len(json.dumps([called.given, called.messages])) > _MOST_INPUT_CHARACTERS:
+            message = f"the input is longer than {_MOST_INPUT_CHARACTERS} characters as JSON; shorten it"
+            raise Refused(Refusal(413, "invalid_request_error", "input_too_long", message))
         wrong = wrong_input(known.plan.spec.input, called.given)
         if wrong is not None:
             raise Refused(Refusal(400, "invalid_request_error", "invalid_input", wrong))

@@ -292,6 +292,14 @@ async def test_what_cannot_be_answered_says_what_would(
     assert told in answer.json()["error"]["message"]
 
 
+async def test_an_input_that_is_too_long_is_refused(place: Start) -> None:
+    here = await place({"steps": [llm("a", "x")]})
+
+    answer = await here.chat("y" * (2 << 20))
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "input_too_long")
+
+
 async def test_what_cannot_be_run_yet_is_refused_with_its_place(place: Start) -> None:
     here = await place({"steps": [{"name": "a", "mcp": {"server": "http://tool/", "tool": "x"}}]})
 
