@@ -21,6 +21,9 @@ from cluster import tools
 from cluster.apiserver import ControlPlane
 from cluster.ports import free_ports
 from tidepool_api import contract
+from tidepool_api.routing import SidecarSettings
+from tidepool_api.trust import TrustedCallers
+from tidepool_router.proofs import Part, Proof, Verifier
 
 pytestmark = pytest.mark.apiserver
 
@@ -108,6 +111,9 @@ def _operator(
         "KUBECONFIG": str(folder / "kubeconfig"),
         "POD_NAMESPACE": NAMESPACE,
         "TIDEPOOL_WATCH_NAMESPACES": ",".join(namespaces),
+        "TIDEPOOL_TRUST": "true",
+        "POD_SERVICE_ACCOUNT": "demo-tidepool-operator",
+        "TIDEPOOL_GATEWAY_SERVICE_ACCOUNT": "demo-tidepool-gateway",
         "TIDEPOOL_READ_NODES": str(nodes or not namespaces).lower(),
     }
     with (
@@ -149,6 +155,24 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
         "NetworkPolicy",
         "PodDisruptionBudget",
     }
+
+    def trusted() -> TrustedCallers | None:
+        data = cluster.get("configmap", "-n", TEAM, "small-settings")["data"]
+        return SidecarSettings.model_validate_json(data[contract.SETTINGS_KEY]).trust
+
+    def keys() -> bool:
+        found = trusted()
+        return found is not None and bool(found.keys)
+
+    # The cluster's keys reach the sidecars, and by them the gateways' own tokens are believed.
+    cluster.wait("the cluster's keys in the settings", keys)
+    told, account = trusted(), "demo-tidepool-gateway"
+    token = cluster.kubectl("create", "token", account, "-n", NAMESPACE, f"--audience={contract.PROOF_AUDIENCE}")
+    assert told is not None
+    proof = Verifier(told).check(token.strip().encode(), time.time())
+    assert isinstance(proof, Proof)
+    assert proof.part is Part.GATEWAY
+
     cluster.wait("conditions of the pool", lambda: "Ready" in cluster.conditions("mp", "-n", TEAM, "small"))
     workflow = cluster.wait("conditions of the workflow", lambda: cluster.conditions("aw", "-n", TEAM, "digest"))
     assert workflow["Accepted"] == "True"
