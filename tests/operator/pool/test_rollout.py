@@ -145,25 +145,17 @@ def live(pool: World) -> list[int]:
 
 def test_with_room_the_new_revision_comes_up_beside_the_old_one() -> None:
     pool = world()
-    pool.change(engine={"args": ["--max-num-seqs=8"]})
-    lowest = pool.serving()
-    for _ in range(40):
-        pool.settle(1)
-        lowest = min(lowest, pool.serving())
+    pool.change(engine=ARGS)
 
-    assert lowest == 4
+    assert roll(pool)[0] == 4
     assert live(pool) == [4]
 
 
 def test_without_room_pods_are_replaced_one_at_a_time() -> None:
     pool = world(accelerators=4)
-    pool.change(engine={"args": ["--max-num-seqs=8"]})
-    lowest = pool.serving()
-    for _ in range(60):
-        pool.settle(1)
-        lowest = min(lowest, pool.serving())
+    pool.change(engine=ARGS)
 
-    assert lowest == 3
+    assert roll(pool)[0] == 3
     assert live(pool) == [4]
 
 
@@ -203,6 +195,8 @@ def roll(pool: World, rounds: int = 60) -> tuple[int, int]:
         pool.settle(1)
         fewest = min(fewest, pool.serving())
         waiting = max(waiting, sum(not found.scheduled for found in pool.pods.values()))
+        if condition(pool.status, "Progressing")["reason"] == "Complete":
+            break
     return fewest, waiting
 
 
@@ -317,7 +311,7 @@ def test_a_change_back_after_days_is_not_late() -> None:
 
 def test_a_few_old_revisions_are_kept_for_a_change_back_and_no_more() -> None:
     pool = world(8, sees=True)
-    for number in range(5):
+    for number in range(HISTORY + 2):
         pool.now += 60
         pool.change(engine={"args": [f"--max-num-seqs={number + 1}"]})
         pool.settle()
