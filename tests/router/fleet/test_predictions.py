@@ -121,5 +121,6 @@ def test_scores_and_records_show_the_pick(pool: PoolState, clock: Any) -> None:
     must_pick(pool, prompt(1))
 
     assert scores.count("harm=") == 4
+    assert pool.scores(prompt(1), clock(), (first(pool).key,)).count("harm=") == 3  # for a retry
     assert all(part in scores for part in ("wait=", "prefill=", "stall=", "decode=", "memory=", "adapter="))
     assert (decisions[0].pool, len(decisions[0].pods), decisions[0].reason) == ("ns/p", 4, "predicted")

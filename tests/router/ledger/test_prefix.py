@@ -1,5 +1,6 @@
 """The prefix index: which pod holds which beginning, bounded, in the order in which engines evict."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -85,11 +86,34 @@ def test_misses_that_engines_report_shrink_the_record_and_the_trust() -> None:
     assert index.trust(pod) < 0.1
     assert len(index.match(chain_of(1))) == 0
 
+    for _ in range(300):  # where nothing of little was cached, that is no reason to trust
+        index.corrected(pod, predicted_tokens=100, cached_tokens=0)
+    assert index.trust(pod) < 0.1
+
     for _ in range(300):
         index.corrected(pod, predicted_tokens=1000, cached_tokens=1000)
     index.sent(pod, chain_of(1, 2, 3, 4))
     assert index.trust(pod) > 0.9
     assert dict(index.match(chain_of(1, 2, 3, 4))) == {pod: BORDERS[3]}
+
+
+@pytest.mark.parametrize(
+    ("predicted", "counted", "trust", "why"),
+    [
+        (128, 0, 1.0, "a block that was on the edge is no miss"),
+        (1000, 900, 1.0, "less than the way between two borders"),
+        (1000, 600, 0.6, "that is missed"),
+    ],
+)
+def test_what_is_off_by_less_than_a_match_is_known_to_is_no_miss(
+    predicted: int, counted: int, trust: float, why: str
+) -> None:
+    index = PrefixIndex()
+    pod = index.join()
+    for _ in range(200):
+        index.corrected(pod, predicted_tokens=predicted, cached_tokens=counted)
+
+    assert index.trust(pod) == pytest.approx(trust, abs=0.01), why
 
 
 def test_hashes_in_memory_are_bounded_whatever_the_pods(monkeypatch: object) -> None:

@@ -57,10 +57,11 @@ async def test_an_adapter_is_not_renamed_and_stays_with_pools_that_serve_it(gate
     """Another pool's model would answer in its name; a pool that serves it too may take it."""
     async with ScriptedEngine() as own, ScriptedEngine() as other, ScriptedEngine() as third:
         traffic = Traffic.model_validate(
-            {"split": [{"pool": "other", "percent": 100}], "fallback": ["other", "third"]}
+            {"split": [{"pool": "other", "percent": 100}], "fallback": ["unfit", "third"]}
         )
         others = (
             FleetPool(name="other", models=("other-model",), endpoints=(other.url,)),
+            FleetPool(name="unfit", models=("unfit-model",), endpoints=(other.url,)),
             FleetPool(name="third", models=("third-model",), adapters=("sql",), endpoints=(third.url,)),
         )
         router = await gateway(own.url, traffic=traffic, others=others)
