@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim bench-router bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help lock setup lint unit test bench sim bench-router bench-scaling bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,11 @@ test: lint unit ## Every test: unit, real API server, real vLLM, the real cluste
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
-bench: bench-router ## What the router costs beside its peers, at most 20 minutes; JSON under build/bench
+bench: bench-router bench-scaling ## What the router costs beside its peers, and scaling policies; JSON under build/bench
+
+bench-scaling: setup ## Scaling policies on recorded demand that tuning never saw; minutes of one core (JOBS=2)
+	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.forecasts
+	PYTHONPATH=tests:e2e $(BIN)/python -m scaling $(if $(JOBS),--jobs $(JOBS))
 
 bench-router: setup ## The same (QUICK=1: one short round)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick)
@@ -65,6 +69,7 @@ bench-router: setup ## The same (QUICK=1: one short round)
 bench-full: setup ## Longer runs, all works, and live quality over six simulated engines; about 90 minutes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench --full
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality
+	PYTHONPATH=tests:e2e $(BIN)/python -m scaling --full --seeds 3 $(if $(JOBS),--jobs $(JOBS))
 
 bench-workflow: setup ## What the engine of workflows costs a step; half a minute, JSON under build/bench
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows

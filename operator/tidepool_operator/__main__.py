@@ -1,4 +1,4 @@
-"""`tidepool-operator run`."""
+"""`tidepool-operator run` and `tidepool-operator backtest`."""
 
 import asyncio
 import json
@@ -33,7 +33,12 @@ class JsonLines(logging.Formatter):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the operator until SIGTERM or SIGINT; 2 when it cannot start, 1 when it must start anew."""
-    settings = from_process(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["backtest"]:
+        from tidepool_operator.backtest.command import main as backtest
+
+        return backtest(given[1:])
+    settings = from_process(given)
     if settings.kubeconfig:
         os.environ["KUBECONFIG"] = settings.kubeconfig  # where kopf's access is looked for, too
     handler = logging.StreamHandler(sys.stderr)

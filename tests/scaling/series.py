@@ -28,10 +28,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Lengths of a quarter of a day: mean tokens of a prompt and of an output."""
+    """Tokens of prompts and outputs in a quarter of a day, means and medians."""
 
     prompt: float
     output: float
+    prompt_median: float
+    output_median: float
 
 
 def rates(name: str) -> Series:
@@ -48,7 +50,8 @@ def variations(name: str) -> Series:
 def tokens(name: str) -> list[Tokens]:
     """Mean lengths, one entry for six hours."""
     rows = _rows(f"servegen_{name}_tokens_6h.csv.xz")
-    return [Tokens(float(row["in_mean"]), float(row["out_mean"])) for row in rows]
+    columns = ("in_mean", "out_mean", "in_p50", "out_p50")
+    return [Tokens(*(float(row[column]) for column in columns)) for row in rows]
 
 
 def parts(name: str, length: int) -> tuple[Part, ...]:

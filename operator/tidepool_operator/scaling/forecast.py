@@ -76,18 +76,22 @@ def _loss(history: Series, said: Series, horizon: int, judged: np.ndarray, memor
     return window_sum(np.where(judged, errors, 0.0), memory)
 
 
+def horizons(furthest: int) -> list[int]:
+    """The columns ahead that are looked at until the furthest: three at most, evenly."""
+    return sorted({max(1, round(furthest * (i + 1) / HORIZONS)) for i in range(HORIZONS)})
+
+
 def outlook(observed: Series, grid: Grid, horizon_seconds: float) -> Outlook:
     """Demand from now to `horizon_seconds` ahead, at three moments at most, from the history [series, time].
 
     The last moment is the end of the first column that does not end before the horizon.
     """
-    furthest = max(1, int(np.ceil(horizon_seconds / grid.step_seconds)))
-    horizons = sorted({max(1, round(furthest * (i + 1) / HORIZONS)) for i in range(HORIZONS)})
+    chosen = horizons(int(np.ceil(horizon_seconds / grid.step_seconds)))
     points, uppers = [], []
     coverage = np.full(observed.shape[0], np.nan)
     weights: dict[str, Series] = {}
     unseen = ~np.isfinite(observed).any(axis=1)
-    for horizon in horizons:
+    for horizon in chosen:
         mix = mixed(observed, horizon, grid)
         spread = band(observed, mix.point, horizon, LEVELS)
         point = np.where(unseen, np.nan, mix.point[:, -1])
@@ -96,7 +100,7 @@ def outlook(observed: Series, grid: Grid, horizon_seconds: float) -> Outlook:
         weights = mix.weights
         coverage = _coverage(spread.below[1:, :, -grid.steps(MEMORY_SECONDS) :])
     return Outlook(
-        seconds_ahead=tuple(horizon * grid.step_seconds for horizon in horizons),
+        seconds_ahead=tuple(horizon * grid.step_seconds for horizon in chosen),
         point=np.stack(points),
         upper=np.stack(uppers),
         coverage=coverage,

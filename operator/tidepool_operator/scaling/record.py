@@ -90,6 +90,11 @@ def joined(record: Record, earlier: Series, last: int, season_seconds: float) ->
     return replace(record, bins=bins[:, first:], last=end)
 
 
+def horizon_bins(startup_seconds: float, interval_seconds: float) -> int:
+    """From the last whole bin to when a pod that is asked for before the next forecast is ready."""
+    return math.ceil((startup_seconds + interval_seconds + BIN_SECONDS) / BIN_SECONDS)
+
+
 def _closed(record: Record, last: int, length: int) -> Record:
     """The record with the bin under way and those up to `last` at its end; bins without a look are unknown."""
     mean = np.array(record.sums) / record.count if record.count else np.full(len(SERIES), np.nan)
@@ -112,9 +117,7 @@ def forecasts(questions: Mapping[str, Question]) -> dict[str, Forecast]:
 
 
 def _horizon_seconds(asked: Question) -> float:
-    """From the last whole bin to when a pod that is asked for before the next forecast is ready, in whole bins."""
-    seconds = asked.startup_seconds + asked.interval_seconds + BIN_SECONDS
-    return math.ceil(seconds / BIN_SECONDS) * BIN_SECONDS
+    return horizon_bins(asked.startup_seconds, asked.interval_seconds) * BIN_SECONDS
 
 
 def _together(

@@ -1,0 +1,1 @@
+"""A pool's demand played again against policies. No clock, no cluster; reads the files that it is given."""

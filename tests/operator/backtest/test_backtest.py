@@ -1,0 +1,167 @@
+"""A replay: the pool as a flow, the rules of others by their sources' examples, and the command."""
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tidepool_operator.__main__ import main
+from tidepool_operator.backtest.plant import Arrivals, Engine, Plant, Seen
+from tidepool_operator.backtest.policies import Hpa, Knative, Oracle, Ours, Static
+from tidepool_operator.backtest.replay import Demand, Targets, binned, foreseen, needed, replay
+from tidepool_operator.scaling.model import ScalingSpec
+
+ENGINE = Engine((0.02, 5e-4, 2.8e-3))
+TARGETS = Targets(5.0, 0.1)
+TICK = 15.0
+BEGIN = 1_800_000_000.0 - 1_800_000_000.0 % 86_400
+
+
+def settled(ready: int, rate: float, prompt: float = 200.0, output: float = 100.0) -> Seen:
+    plant = Plant(ENGINE, 0.0, 0.0, ready=ready)
+    arrivals = Arrivals(rate * TICK, rate * prompt * TICK, rate * output * TICK)
+    return [plant.advance(arrivals, TICK) for _ in range(40)][-1]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_steady_pool_shows_what_the_engines_model_says(share: float) -> None:
+    """Step = base / (1 - work a replica), running by Little's law, tokens out as tokens in."""
+    base, per_prompt, per_output = ENGINE.figures
+    rate = share * 4 / (200 * per_prompt + 100 * per_output)
+
+    seen = settled(4, rate)
+
+    assert seen.step_seconds == pytest.approx(base / (1 - share), rel=0.02)
+    assert seen.running == pytest.approx(rate / 4 * 100 * base / (1 - share), rel=0.02)
+    assert seen.output_rate * 4 == pytest.approx(rate * 100, rel=0.02)
+    assert seen.prompt_rate * 4 == pytest.approx(rate * 200, rel=0.02)
+
+
+def test_a_pool_that_is_too_small_makes_requests_wait_longer_and_longer() -> None:
+    plant = Plant(ENGINE, 0.0, 0.0, ready=1)
+    waits = [plant.advance(Arrivals(300.0, 60_000.0, 30_000.0), TICK).wait_seconds for _ in range(20)]
+
+    known = [wait for wait in waits if wait is not None]
+    assert known == sorted(known)
+    assert known[-1] > 30
+
+
+def test_hours_count_from_asking_to_the_end_of_the_drain() -> None:
+    plant = Plant(ENGINE, 300.0, 0.0, ready=1)
+    plant.scale(3)
+    seen = [plant.advance(Arrivals(1.0, 100.0, 100.0), TICK) for _ in range(40)]
+
+    assert [each.ready for each in seen].count(1) == 19
+    assert plant.gpu_seconds == 40 * TICK * 3
+    plant.scale(1)
+    assert plant.replicas == 1
+    plant.advance(Arrivals(0.0, 0.0, 0.0), 1.0)
+    assert plant.gpu_seconds > 40 * TICK * 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "replicas", "wanted"),
+    [
+        (200.0, 4, 8),  # "if the current metric value is 200m, and the desired value is 100m, ... doubled"
+        (50.0, 4, 2),  # "if the current value is instead 50m, the number of replicas will be halved"
+        (105.0, 4, 4),  # within the tolerance of a tenth
+    ],
+)
+def test_an_hpa_answers_as_its_documentation_says(metric: float, replicas: int, wanted: int) -> None:
+    hpa = Hpa(lambda _: metric, 100.0, window_seconds=0.0)
+
+    assert hpa(0.0, Seen(replicas, 0), replicas, None) == wanted
+
+
+def test_knative_divides_the_whole_by_the_target_and_never_shrinks_in_panic() -> None:
+    """pkg/autoscaler/scaling: ceil(total / target); from twice the ready pods on it panics for 60 s."""
+    knative = Knative(target=10.0)
+    assert knative(0.0, Seen(3, 0, running=10.0), 3, None) == 3
+    assert knative(15.0, Seen(3, 0, running=10.0, waiting=35.0), 3, None) == 7
+
+    assert knative(30.0, Seen(7, 0, running=1.0), 7, None) == 7
+    assert knative(200.0, Seen(7, 0, running=1.0), 7, None) < 7
+
+
+def daily(days: float, peak_replicas: float = 6.0) -> Demand:
+    """A wave between a fifth of the peak and all of it."""
+    times = np.arange(int(days * 86_400 / TICK)) * TICK
+    shape = 0.6 - 0.4 * np.cos(2 * np.pi * times / 86_400)
+    rate = shape * peak_replicas * 0.8 / (200 * 5e-4 + 100 * 2.8e-3)
+    arrivals = [Arrivals(each * TICK, each * TICK * 200, each * TICK * 100) for each in rate]
+    return Demand(BEGIN, TICK, arrivals)
+
+
+def test_one_that_knows_meets_targets_with_less_than_the_peak() -> None:
+    demand = daily(0.5)
+    needs = needed(demand, ENGINE, TARGETS).tolist()
+
+    oracle = replay(demand, ENGINE, TARGETS, Oracle(needs, BEGIN, TICK, 300.0), 300.0, 2)
+    peak = replay(demand, ENGINE, TARGETS, Static(math.ceil(max(needs))), 300.0, 6)
+
+    assert oracle.service_level > 0.99
+    assert oracle.gpu_hours < 0.9 * peak.gpu_hours
+
+
+def test_a_rise_that_was_seen_the_day_before_is_met_in_time() -> None:
+    """From four in the morning of the second day, with engines that take ten minutes, none is late."""
+    demand = daily(2)
+    bins, first = binned(demand)
+    four = 5760 + 960
+    late = Demand(BEGIN + four * TICK, TICK, demand.arrivals[four : four + 720])
+    spec = ScalingSpec(1, 20, time_per_output_token_seconds=0.1, predicts=True)
+
+    ours = replay(late, ENGINE, TARGETS, Ours(spec, 600.0, foreseen(bins, first, 600.0, TICK, 86_400.0)), 600.0, 4)
+
+    assert ours.service_level > 0.99
+
+
+HEADER = "time,requests_per_second,prompt_tokens_per_second,output_tokens_per_second\n"
+POOL = "spec: {scaling: {minReplicas: 1, maxReplicas: 8, targets: {timePerOutputToken: 50ms}}}\n"
+
+
+@pytest.mark.traffic
+def test_the_command_plays_a_day_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        f"{BEGIN + TICK * index},{rate:.3f},{200 * rate:.1f},{'' if index % 50 == 7 else f'{100 * rate:.1f}'}"
+        for index, rate in enumerate(20 + 15 * np.sin(np.arange(2000) / 300))
+    ]
+    (tmp_path / "history.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    (tmp_path / "pool.yaml").write_text(POOL)
+    begin = time.process_time()
+
+    given = ["backtest", "--pool", str(tmp_path / "pool.yaml"), "--history", str(tmp_path / "history.csv")]
+    code = main([*given, "--startup", "300s"])
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert time.process_time() - begin < 10
+    for name in ("tidepool", "always", "HPA on KV", "KEDA", "Knative", "Dynamo", "one that knows"):
+        assert name in printed
+
+
+@pytest.mark.parametrize(
+    ("history", "pool", "options", "said"),
+    [
+        ("time\n1\n2\n", POOL, [], "lacks the column requests_per_second"),
+        (HEADER + "1,1,1,1\n", POOL, [], "two steps at least"),
+        (HEADER + "noon,1,1,1\n16,1,1,1\n", POOL, [], "line 2: time 'noon' is neither"),
+        (HEADER + "1,1,1,1\n16,1,1,1\n99,1,1,1\n", POOL, [], "even steps"),
+        (HEADER + "1,-1,1,1\n16,1,1,1\n", POOL, [], "leave a gap empty"),
+        (HEADER + "1,1,1,1\n16,1,1,1\n", "spec: {}\n", [], "no ModelPool with spec.scaling"),
+        (HEADER + "1,1,1,1\n16,1,1,1\n", POOL, ["--engine", "fast"], "three numbers of seconds"),
+    ],
+)
+def test_input_that_cannot_be_used_is_named(
+    history: str, pool: str, options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "history.csv").write_text(history)
+    (tmp_path / "pool.yaml").write_text(pool)
+
+    given = ["backtest", "--pool", str(tmp_path / "pool.yaml"), "--history", str(tmp_path / "history.csv")]
+    code = main([*given, *options])
+
+    assert code == 2
+    assert said in capsys.readouterr().err
