@@ -38,8 +38,8 @@ FORGETTING: Final = 0.999
 LOAD_LIMIT: Final = 0.85
 LOAD_LIMITS: Final = (0.35, 0.90)
 # A reading beyond a target takes so much off the limit, one within its targets near the limit gives back less: at
-# rest a target is missed in about one reading of fifty. Chosen on a day of the tuning part of ServeGen's m-small and
-# m-large: with one in eleven 98.3 to 98.9 % of requests are in time there, with this 99.6 %.
+# rest a target is missed in about one reading of fifty. Chosen on a day of the tuning part of ServeGen's m-small
+# and m-large: with one in eleven 98.3 to 98.9 % of requests are in time there, with this 99.6 %.
 LIMIT_DOWN: Final = 0.02
 LIMIT_UP: Final = 0.0004
 NEAR_LIMIT: Final = 0.9
