@@ -119,6 +119,47 @@ async def test_a_client_that_leaves_stops_every_step(place: Start) -> None:
     await until(lambda: not here.rooms.workflows.active)
 
 
+async def test_what_a_cancelled_run_has_under_way_is_cut_before_its_exit_step_ends(place: Start) -> None:
+    may_end = asyncio.Event()
+
+    async def engine(seen: Seen) -> None:
+        await seen.closed.wait()
+
+    async def tool(seen: Seen) -> None:
+        await may_end.wait()
+        await seen.answer(b"bye")
+
+    here = await place(
+        {"onExit": "bye", "steps": [llm("a", "x"), http("bye", "http://tool/")]}, engine=engine, tool=tool
+    )
+    call = asyncio.ensure_future(here.chat())
+    asked_for = await here.engine.arrived.get()
+
+    call.cancel()
+
+    async with asyncio.timeout(1.0):
+        await asked_for.closed.wait()
+    assert here.rooms.workflows.active  # the exit step runs
+    may_end.set()
+    await until(lambda: not here.rooms.workflows.active)
+
+
+async def test_a_try_that_takes_too_long_is_cut_and_made_again(place: Start) -> None:
+    async def engine(seen: Seen) -> None:
+        if len(here.engine.requests) == 1:
+            await seen.closed.wait()
+        else:
+            await echo(seen)
+
+    retry = {"limit": 1, "backoff": {"duration": "10ms"}}
+    here = await place({"steps": [llm("a", "x", timeout="300ms", retryStrategy=retry)]}, engine=engine)
+
+    answer = await here.chat()
+
+    assert answer.json()["choices"][0]["message"]["content"] == "<x>"
+    assert here.engine.requests[0].closed.is_set()
+
+
 async def test_a_hard_failure_is_the_status_of_the_whole_kserve_2484(place: Start) -> None:
     async def tool(seen: Seen) -> None:
         await seen.answer(b"no", b"400 Bad Request")
@@ -262,6 +303,8 @@ async def test_a_gateway_that_was_too_slow_to_keep_its_run_writes_nothing_to_it(
     slow = here.rooms.workflows.active[run]
 
     there = await place(spec, store=store, place=here, lease_seconds=0.2)
+    # A gateway of the same name with runs of its own, as after a restart: it keeps those, and takes this one over.
+    await there.client.post("/v1/workflows/research/runs", json={})
     await until(lambda: run in there.rooms.workflows.active)
     await there.client.get(f"/v1/workflows/research/runs/{run}/events")
     may_end.set()
