@@ -61,9 +61,10 @@ SIGNS: Final = (
     ),
     Sign(
         Reason.HUB_BUSY,
-        ("HfHubHTTPError",),
-        r"(Client error '429 |429 Client Error)",
+        ("HfHubHTTPError", "HTTPStatusError"),
+        r"(Client error '429 |429 Too Many Requests)",
         "huggingface_hub/utils/_http.py",
+        ("hub-too-many-requests",),
     ),
     Sign(
         Reason.REVISION_NOT_FOUND,
@@ -124,6 +125,7 @@ SIGNS: Final = (
         _OS,
         r"\[Errno (13|30)\]|.*\(os error (13|30)\)",
         "Python, where a file is opened",
+        ("cache-not-writable",),
     ),
     Sign(
         Reason.HUB_UNREACHABLE,
