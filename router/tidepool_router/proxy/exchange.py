@@ -208,8 +208,9 @@ class Exchange(ABC):
         self._deadline = now + self._services.chunk_seconds
         parts = answer.parts
         if parts:
-            answer.parts = []
-            self._relay(parts[0] if len(parts) == 1 else b"".join(parts), out, now)
+            framed = answer.framed
+            answer.parts, answer.framed = [], b""
+            self._relay(parts[0] if len(parts) == 1 else b"".join(parts), framed, out, now)
         if answer.complete:
             self._complete(upstream, out, now)
         elif out:
@@ -304,11 +305,14 @@ class Exchange(ABC):
         elif request.http10:
             out.append(b"connection: keep-alive\r\n")
 
-    def _relay(self, data: bytes, out: list[bytes], now: float) -> None:
+    def _relay(self, data: bytes, framed: bytes, out: list[bytes], now: float) -> None:
+        """Pass on a piece of the body; `framed`: the whole chunks in which it came, if it came so."""
         observer = self._observer
         entry = self._entry
         if observer is not None:
-            data = observer.feed(data)
+            kept = observer.feed(data)
+            if kept is not data:
+                data, framed = kept, b""
             if entry is not None:
                 entry.progress(max(0, observer.tokens), now)
             if not data:
@@ -317,10 +321,12 @@ class Exchange(ABC):
             if entry is not None and entry.first_token_at is None:
                 entry.first_token(now)
             self._tail = data if len(data) >= _TAIL_BYTES else self._tail[-_TAIL_BYTES:] + data
-        if self._chunked:
-            out += (b"%x\r\n" % len(data), data, b"\r\n")
-        else:
+        if not self._chunked:
             out.append(data)
+        elif framed:
+            out.append(framed)
+        else:
+            out += (b"%x\r\n" % len(data), data, b"\r\n")
 
     def _complete(self, upstream: UpstreamConnection, out: list[bytes], now: float) -> None:
         observer = self._observer

@@ -324,7 +324,7 @@ class Asking(Exchange):
                     self._refuse(refusal, Outcome.REFUSED)
                     return
                 body = card
-            answer.parts = [body]
+            answer.parts, answer.framed = [body], b""
             answer.special[b"content-length"] = b"%d" % len(body)
         super().upstream_data(upstream)
 

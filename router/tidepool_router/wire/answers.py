@@ -1,5 +1,7 @@
 """HTTP/1.x answers: bytes in, heads and parts of bodies out (sans-I/O, on httptools); see messages.py."""
 
+from typing import Final
+
 import httptools
 
 from tidepool_router.wire.headers import (
@@ -14,15 +16,21 @@ from tidepool_router.wire.headers import (
 )
 from tidepool_router.wire.repeats import LONGEST_KEPT_BYTES, Repeat, head_of, repeat_of
 
+_HEX: Final = b"0123456789abcdefABCDEF"
+# The line of a chunk's size is shorter than this; whatever stands beside the size is for the parser.
+_LONGEST_SIZE: Final = 10
+
 
 class AnswerReader:
     """Reads the answers of one upstream connection, one request at a time.
 
-    `head_ready`: status, `lines` and `special` hold. `parts` collects body pieces until the caller takes them.
+    `head_ready`: status, `lines` and `special` hold. `parts` collects body pieces until the caller takes them;
+    `framed` is the chunks in which all of these came, when they came as whole chunks, else empty.
     `complete`: the answer has ended and the connection may be used again when `reusable`.
     """
 
     __slots__ = (
+        "_between_chunks",
         "_head_limit",
         "_informational",
         "_known_lines",
@@ -34,6 +42,7 @@ class AnswerReader:
         "_quiet",
         "_repeat",
         "complete",
+        "framed",
         "head_ready",
         "lines",
         "no_body",
@@ -63,6 +72,8 @@ class AnswerReader:
         self.lines: list[bytes] = []
         self.special: dict[bytes, bytes] = {}
         self.parts: list[bytes] = []
+        self.framed = b""
+        self._between_chunks = False
         self.head_ready = False
         self.complete = False
         self.reusable = True
@@ -81,6 +92,10 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> None:
         """Raises ValueError when the bytes are no answer."""
+        if self._between_chunks:
+            data = self._feed_chunks(data)
+            if not data:
+                return
         if self.head_ready or self._quiet:
             self._parse(data)
             return
@@ -90,6 +105,25 @@ class AnswerReader:
         self._parse(data)
         if self.complete and not self.no_body:
             self._learn(data)
+
+    def _feed_chunks(self, data: bytes) -> bytes:
+        """Take whole chunks off the front; returns the rest, for the parser, which has seen all before."""
+        parts = self.parts
+        fresh = not parts
+        at, total = 0, len(data)
+        while at < total:
+            line_end = data.find(CRLF, at, at + _LONGEST_SIZE)
+            digits = data[at:line_end]
+            if line_end <= at or digits.translate(None, _HEX):
+                break
+            start = line_end + 2
+            end = start + int(digits, 16)
+            if end == start or end + 2 > total or data[end : end + 2] != CRLF:
+                break
+            parts.append(data[start:end])
+            at = end + 2
+        self.framed = data if fresh and at == total else b""
+        return data[at:] if at else data
 
     def _feed_known(self, data: bytes, repeat: Repeat) -> bool:
         """Whether the bytes are one whole answer of the known shape."""
@@ -141,11 +175,15 @@ class AnswerReader:
 
     def _parse(self, data: bytes) -> None:
         self._quiet += len(data)
+        self._between_chunks = False
+        self.framed = b""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not (self.no_body and self.complete):
                 raise ValueError(f"not an HTTP answer: {error}") from error
+        if self._between_chunks:  # and not within the line that begins the next one
+            self._between_chunks = data.endswith(CRLF)
         if self._quiet > self._head_limit:
             raise ValueError(f"a head of more than {self._head_limit} bytes")
 
@@ -184,8 +222,17 @@ class AnswerReader:
         self._quiet = 0
         self.parts.append(part)
 
+    def on_chunk_header(self) -> None:
+        """httptools: the line that begins a chunk."""
+        self._between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        """httptools: the end of a chunk."""
+        self._between_chunks = True
+
     def on_message_complete(self) -> None:
         """httptools: the answer is whole."""
+        self._between_chunks = False
         if self._informational or self.complete:
             return
         self._quiet = 0
