@@ -38,6 +38,7 @@ _GROWTH_SHARE: Final = 0.5
 _ADAPTER_LOAD_SECONDS: Final = 0.2
 # Two pods that differ by less take turns.
 _TIE_SECONDS: Final = 0.0005
+_ENDLESS: Final = float("inf")
 
 
 class Predicted:
@@ -55,7 +56,7 @@ class Predicted:
         prompt, output = request.prompt_tokens, request.output_tokens
         adapter = facts.adapter
         tokens_per_byte = prompt / (facts.prompt_bytes or 1)
-        best = second = float("inf")
+        best = second = _ENDLESS
         index = 0
         harms: list[float] = []
         for pod in candidates:

@@ -47,7 +47,8 @@ def inspect(
     elif type(model) is not str:
         raise _bad_request("the field model is no string; name the model as /v1/models lists it")
     options = fields.stream_options
-    prompt_bytes, prefix = _prompt(fields, spaced=b'": ' in body[:_HEAD_BYTES] or b"\n" in body[:_HEAD_BYTES])
+    head = body[:_HEAD_BYTES]
+    prompt_bytes, prefix = _prompt(fields, spaced=b'": ' in head or b"\n" in head)
     return RequestFacts(
         api,
         path,
