@@ -28,11 +28,12 @@ class Ticket:
     `priority`: the higher number goes first. `tenant`: whose share it takes; None is a tenant like any other.
     `prompt_tokens` (those that need work) and `output_tokens` are the estimates by which it is ordered and its
     tenant charged. `offered_at` and `deadline` in seconds of the clock whose `now` the queue is given; at
-    `deadline` it leaves by `expire`.
+    `deadline` it leaves by `expire`, which is `by_own_deadline` and not by the time that the queue lets it wait.
     """
 
     __slots__ = (
         "body_bytes",
+        "by_own_deadline",
         "deadline",
         "offered_at",
         "output_tokens",
@@ -61,6 +62,7 @@ class Ticket:
         self.output_tokens = output_tokens
         self.offered_at = offered_at
         self.deadline = deadline
+        self.by_own_deadline = False
         self.sequence = 0  # order of offers, given by the queue
         self.waiting = False
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from tidepool_api.routing import Queue as QueueSettings
 from tidepool_api.units import duration_seconds, quantity_value
-from tidepool_router.admission import DrainRate, Limits, Load, Queue, Refusal, Room, Ticket
-from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, Refused, TooLate
+from tidepool_router.admission import Entrance, Limits, Load, Queue, Refusal, Room, Ticket, Turned
+from tidepool_router.errors import NoPods
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.engine_watch import EngineWatch
 from tidepool_router.ledger import Entry, Estimate, Ledger
@@ -31,7 +31,8 @@ class HeldHere(Ticket):
 
     __slots__ = ("facts", "sent", "turn")
 
-    def __init__(self, facts: RequestFacts, estimate: Estimate, now: float, seconds: float) -> None:
+    def __init__(self, facts: RequestFacts, estimate: Estimate, now: float, most_seconds: float) -> None:
+        own = facts.deadline_seconds
         super().__init__(
             priority=facts.priority,
             tenant=facts.tenant,
@@ -39,8 +40,9 @@ class HeldHere(Ticket):
             prompt_tokens=estimate.prompt_tokens,
             output_tokens=estimate.output_tokens,
             offered_at=now,
-            deadline=now + seconds,
+            deadline=now + (most_seconds if own is None else min(most_seconds, own)),
         )
+        self.by_own_deadline = own is not None and own <= most_seconds
         self.facts = facts
         self.sent = False  # its turn has come
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -61,9 +63,12 @@ class EngineQueue:
         refused: Callable[[Refusal], None],
         now: Callable[[], float],
     ) -> None:
-        self.queue: Queue[HeldHere] = Queue(Limits(0, 0))
+        nobody = f"The engine of {pod} had no room for the request"
+        self.entrance: Entrance[HeldHere] = Entrance(Limits(0, 0), pod, nobody)
+        self.queue: Queue[HeldHere] = self.entrance.queue
         self.room = Room()
-        self.drain = DrainRate()
+        self._limits = Limits(0, 0)
+        self._most_seconds = 0.0
         self._pod = pod
         self._ledger = ledger
         self._watch = watch
@@ -71,6 +76,11 @@ class EngineQueue:
         self._refused = refused
         self._now = now
         self._rounds: asyncio.Task[None] | None = None
+
+    def apply(self, settings: QueueSettings) -> None:
+        """New bounds; whoever waits stays, as long as it was told."""
+        self._limits = Limits(settings.max_waiting, int(quantity_value(settings.max_bytes)))
+        self._most_seconds = duration_seconds(settings.timeout)
 
     def sent(self) -> Load:
         """What the engine has of the ledger."""
@@ -92,10 +102,10 @@ class EngineQueue:
         )
         self.release()
 
-    def must_wait(self, estimate: Estimate, settings: QueueSettings) -> bool:
+    def must_wait(self, estimate: Estimate) -> bool:
         """Whether one more request would only wait in the engine, or would overtake those that wait here."""
         waiting = self._watch.waiting
-        if self.queue.held or (waiting and waiting >= settings.max_waiting):
+        if self.queue.held or (waiting and waiting >= self._limits.max_waiting):
             return True
         room, ledger = self.room, self._ledger
         prompt, output = estimate.prompt_tokens, estimate.output_tokens
@@ -103,29 +113,21 @@ class EngineQueue:
             return False
         return not room.takes(self.sent(), prompt, output)
 
-    def hold(self, facts: RequestFacts, estimate: Estimate, settings: QueueSettings) -> HeldHere:
+    def hold(self, facts: RequestFacts, estimate: Estimate) -> HeldHere:
         """Take a request in, before it is in the ledger; the caller owes a `wait`.
 
         Raises TooLate when it would wait beyond its deadline, QueueFull at a bound. Another one may leave for it.
         """
-        now, queue = self._now(), self.queue
-        seconds = duration_seconds(settings.timeout)
-        if facts.deadline_seconds is not None:
-            seconds = min(seconds, facts.deadline_seconds)
-        held = HeldHere(facts, estimate, now, seconds)
-        self._check_deadline(held, now)
+        now, waiting, limits = self._now(), self._watch.waiting, self._limits
+        held = HeldHere(facts, estimate, now, self._most_seconds)
         # Those that wait in the engine have places of the queue too.
-        places = max(0, settings.max_waiting - self._watch.waiting)
-        queue.limits = Limits(places, int(quantity_value(settings.max_bytes)))
-        reason = queue.offer(held)
-        if reason is not None:
-            victim = queue.make_room(held)
-            if victim is None:
-                self._refused(reason)
-                raise self._full("its queue is full")
-            self._settle(victim, Refusal.DISPLACED, self._full("one that goes before took the place"))
-            queue.offer(held)
-        self.drain.waiting(now)
+        self.queue.limits = Limits(max(0, limits.max_waiting - waiting), limits.max_bytes)
+        turned, victim = self.entrance.offer(held, now, waiting)
+        if turned is not None:
+            self._refused(turned.reason)
+            raise turned.error
+        if victim is not None:
+            self._settle(victim, self.entrance.displaced(waiting))
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._go_round(), name="engine-queue")
         return held
@@ -146,8 +148,7 @@ class EngineQueue:
         while (held := queue.next(now)) is not None:
             if not self.room.takes(self.sent(), held.prompt_tokens, held.output_tokens):
                 return
-            queue.went(held)
-            self.drain.left(held.work_tokens, now, empty=not queue.held)
+            self.entrance.went(held, now)
             held.sent = True
             if not held.turn.done():
                 held.turn.set_result(None)
@@ -193,42 +194,16 @@ class EngineQueue:
             self.looked()
 
     def _expire(self) -> None:
-        now = self._now()
-        for held in self.queue.expire(now):
-            waited = now - held.offered_at
-            own = held.facts.deadline_seconds is not None and waited >= held.facts.deadline_seconds
-            within = f"its own deadline of {waited:.3g} s" if own else f"{waited:.0f} s"
-            message = f"The engine of {self._pod} had no room for the request within {within}; try later."
-            error = QueueTimeout(message, self._retry_after_seconds())
-            self._settle(held, Refusal.DEADLINE if own else Refusal.TIMEOUT, error)
+        for held, turned in self.entrance.expire(self._now()):
+            self._settle(held, turned)
 
     def _refuse_all(self, why: str) -> None:
         while (held := self.queue.next(0.0)) is not None:
             self.queue.remove(held)
             error = NoPods(f"The engine of {self._pod} takes no requests: {why}.", _NO_ENGINE_SECONDS)
-            self._settle(held, Refusal.NO_PODS, error)
+            self._settle(held, Turned(Refusal.NO_PODS, error))
 
-    def _check_deadline(self, held: HeldHere, now: float) -> None:
-        if held.facts.deadline_seconds is None:
-            return
-        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant, held.work_tokens))
-        if wait is not None and now + wait > held.deadline:
-            self._refused(Refusal.DEADLINE)
-            message = (
-                f"At the rate of now {self._pod} would begin with the request in {wait:.3g} s, and its deadline "
-                f"leaves {held.deadline - now:.3g} s; try later, or give it more time."
-            )
-            raise TooLate(message, self._retry_after_seconds())
-
-    def _full(self, why: str) -> QueueFull:
-        waiting = self.queue.held + self._watch.waiting
-        message = f"{waiting} requests wait for {self._pod} already and {why}; try later."
-        return QueueFull(message, self._retry_after_seconds())
-
-    def _retry_after_seconds(self) -> float:
-        return self.drain.retry_after_seconds(self.queue.held_work_tokens)
-
-    def _settle(self, held: HeldHere, reason: Refusal, error: Refused) -> None:
+    def _settle(self, held: HeldHere, turned: Turned) -> None:
         if not held.turn.done():
-            self._refused(reason)
-            held.turn.set_exception(error)
+            self._refused(turned.reason)
+            held.turn.set_exception(turned.error)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from tidepool_router.admission import DrainRate, Limits, Queue, Refusal, Ticket
-from tidepool_router.errors import NoPods, QueueFull, QueueTimeout, TooLate
+from tidepool_router.admission import Entrance, Limits, Queue, Refusal, Ticket, Turned
+from tidepool_router.errors import NoPods
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Estimate, Outcome
@@ -20,7 +20,7 @@ RETRY_AFTER_NO_POD_SECONDS: Final = 5.0
 class HeldRequest(Ticket):
     """A ticket and the future that its caller waits for."""
 
-    __slots__ = ("by_own_deadline", "estimate", "explain", "facts", "reservation", "scores")
+    __slots__ = ("estimate", "explain", "facts", "reservation", "scores")
 
     def __init__(self, facts: RequestFacts, estimate: Estimate, offered_at: float, deadline: float) -> None:
         super().__init__(
@@ -34,7 +34,6 @@ class HeldRequest(Ticket):
         )
         self.facts = facts
         self.estimate = estimate
-        self.by_own_deadline = False  # and not by the time that the pool lets it wait
         self.explain = False  # its client asked for the scores of its pick
         self.scores = ""
         self.reservation: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
@@ -55,8 +54,8 @@ class Holding:
         place: Callable[[HeldRequest, float], Reservation | None],
         refused: Callable[[Refusal], None],
     ) -> None:
-        self.queue: Queue[HeldRequest] = Queue(limits)
-        self.drain = DrainRate()
+        self.entrance: Entrance[HeldRequest] = Entrance(limits, pool, f"No pod of {pool} took the request")
+        self.queue: Queue[HeldRequest] = self.entrance.queue
         self._pool = pool
         self._place = place
         self._refused = refused
@@ -68,17 +67,12 @@ class Holding:
 
         Another one may leave for it, and hears that it is full.
         """
-        queue = self.queue
-        self._check_deadline(held, now)
-        reason = queue.offer(held)
-        if reason is not None:
-            victim = queue.make_room(held)
-            if victim is None:
-                self._refused(reason)
-                raise self._full("its queue is full")
-            self._refuse(victim, Refusal.DISPLACED, self._full("one that goes before took the place"))
-            queue.offer(held)
-        self.drain.waiting(now)
+        turned, victim = self.entrance.offer(held, now)
+        if turned is not None:
+            self._refused(turned.reason)
+            raise turned.error
+        if victim is not None:
+            self._refuse(victim, self.entrance.displaced())
 
     def release(self, now: float, ready_pods: int, *, in_rounds: bool) -> None:
         """Give the next ones their pods, until no pod has room; `in_rounds`: and as many as this round allows.
@@ -94,8 +88,7 @@ class Holding:
             if reservation is None:  # no pod has room, or the only one is on its way back from ejection
                 break
             allowed -= 1
-            queue.went(held)
-            self.drain.left(held.work_tokens, now, empty=not queue.held)
+            self.entrance.went(held, now)
             if held.reservation.done():
                 reservation.close(Outcome.CANCELLED, now)
             else:
@@ -106,20 +99,15 @@ class Holding:
 
     def expire(self, now: float) -> None:
         """Turn away whoever has waited too long."""
-        for held in self.queue.expire(now):
-            waited = now - held.offered_at
-            own = held.by_own_deadline
-            within = f"the {waited:.3g} s that its own deadline leaves" if own else f"{waited:.0f} s"
-            message = f"No pod of {self._pool} took the request within {within}; try later."
-            error = QueueTimeout(message, self._retry_after_seconds())
-            self._refuse(held, Refusal.DEADLINE if own else Refusal.TIMEOUT, error)
+        for held, turned in self.entrance.expire(now):
+            self._refuse(held, turned)
 
     def refuse_all(self) -> None:
         """The pool is gone: whoever is held hears it."""
         while (held := self.queue.next(0.0)) is not None:
             self.queue.remove(held)
             message = f"The pool {self._pool} has been removed."
-            self._refuse(held, Refusal.NO_PODS, NoPods(message, RETRY_AFTER_NO_POD_SECONDS))
+            self._refuse(held, Turned(Refusal.NO_PODS, NoPods(message, RETRY_AFTER_NO_POD_SECONDS)))
 
     def abandon(self, held: HeldRequest, now: float) -> None:
         """The caller was cancelled; a reservation that it was just given is given back."""
@@ -128,26 +116,7 @@ class Holding:
         if held.reservation.exception() is None:
             held.reservation.result().close(Outcome.CANCELLED, now)
 
-    def _check_deadline(self, held: HeldRequest, now: float) -> None:
-        if held.facts.deadline_seconds is None:
-            return
-        wait = self.drain.seconds(self.queue.work_before(held.priority, held.tenant, held.work_tokens)) or 0.0
-        if now + wait > held.deadline:
-            self._refused(Refusal.DEADLINE)
-            message = (
-                f"at the rate of now {self._pool} would begin with the request in {wait:.3g} s, and its deadline "
-                f"leaves {held.deadline - now:.3g} s; try later, or give it more time."
-            )
-            raise TooLate(message, self._retry_after_seconds())
-
-    def _full(self, why: str) -> QueueFull:
-        message = f"{self.queue.held} requests wait for {self._pool} already and {why}; try later."
-        return QueueFull(message, self._retry_after_seconds())
-
-    def _retry_after_seconds(self) -> float:
-        return self.drain.retry_after_seconds(self.queue.held_work_tokens)
-
-    def _refuse(self, held: HeldRequest, reason: Refusal, error: Exception) -> None:
+    def _refuse(self, held: HeldRequest, turned: Turned) -> None:
         if not held.reservation.done():
-            self._refused(reason)
-            held.reservation.set_exception(error)
+            self._refused(turned.reason)
+            held.reservation.set_exception(turned.error)

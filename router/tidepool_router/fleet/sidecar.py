@@ -141,9 +141,9 @@ class SidecarState:
         if reason is not None:
             raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
         estimate = self.cache.estimate(facts)
-        held, settings = None, self.settings.routing.queue
-        if self.waiting.must_wait(estimate, settings):
-            held = self.waiting.hold(facts, estimate, settings)
+        held = None
+        if self.waiting.must_wait(estimate):
+            held = self.waiting.hold(facts, estimate)
         self.cache.took_in(facts)
         beside = self.ledger.running
         entry = self.ledger.open(estimate, now, self.estimator.lengths(facts.api))
@@ -247,6 +247,7 @@ class SidecarState:
     def _apply(self, settings: SidecarSettings) -> None:
         self.settings = settings
         self._digest = settings.digest()
+        self.waiting.apply(settings.routing.queue)
         trust, callers = settings.trust, self.callers
         if trust is None:
             self.callers = None

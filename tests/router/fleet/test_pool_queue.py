@@ -249,8 +249,8 @@ async def test_an_answer_that_ends_makes_room_for_who_is_held(clock: Any) -> Non
 async def test_what_cannot_begin_within_its_deadline_is_refused_at_once(clock: Any) -> None:
     pool = make_pool(clock, 1)
     pool.pod_heard(first(pool), replace(READY, seq=2, running=1, limit=1))
-    pool.holding.drain.waiting(clock())
-    pool.holding.drain.left(500, clock.pass_(1.0), empty=True)  # 500 tokens a second
+    pool.holding.entrance.drain.waiting(clock())
+    pool.holding.entrance.drain.left(500, clock.pass_(1.0), empty=True)  # 500 tokens a second
     tasks = await waiting(pool, clock, *[chat()] * 10)  # 200 tokens each: 4 s
 
     with pytest.raises(TooLate, match="deadline leaves") as caught:
