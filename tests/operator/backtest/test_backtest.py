@@ -105,6 +105,7 @@ def test_one_that_knows_meets_targets_with_less_than_the_peak() -> None:
     assert oracle.gpu_hours < 0.9 * peak.gpu_hours
 
 
+@pytest.mark.traffic
 def test_a_rise_that_was_seen_the_day_before_is_met_in_time() -> None:
     """From four in the morning of the second day, with engines that take ten minutes, none is late."""
     demand = daily(2)

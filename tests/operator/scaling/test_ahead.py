@@ -176,7 +176,7 @@ def test_the_lead_is_the_pools_own_start_up() -> None:
     assert len(memory.startups) == 10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(1, 10),
     st.floats(0, 1e5),
