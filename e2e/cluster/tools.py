@@ -9,11 +9,12 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.console import run_logged
+from cluster.console import run_logged, say
 from cluster.errors import CommandFailed, ToolsError
 from cluster.locks import exclusive
 from cluster.paths import cache_dir
@@ -22,6 +23,8 @@ from cluster.paths import cache_dir
 KUBERNETES = Path(__file__).resolve().parent / "go"
 CONTAINERD = KUBERNETES / "containerd"
 PROMETHEUS = KUBERNETES / "prometheus"
+# Sets of tools of other locks are kept so long after their last use.
+_KEPT_DAYS = 14
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,11 @@ def build(names: Iterable[str] = ()) -> Path:
     """
     wanted = _select(list(names))
     folder = bin_dir()
+    if folder.is_dir():
+        os.utime(folder.parent)  # used now
+        for old in unused(folder.parent.parent, folder.parent.name, time.time()):
+            say(f"tools: removing {old}, which nothing has used for {_KEPT_DAYS} days")
+            shutil.rmtree(old, ignore_errors=True)
     missing = [tool for tool in wanted if not (folder / tool.name).exists()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,6 +174,15 @@ def build(names: Iterable[str] = ()) -> Path:
                 if not (folder / tool.name).exists():
                     _build_one(go, tool, folder, f"{number}/{len(missing)}")
     return folder
+
+
+def unused(sets: Path, present: str, now: float) -> list[Path]:
+    """Sets of tools that nothing has used for two weeks; never the present lock's. `now` in seconds of the epoch.
+
+    Other checkouts share the folder, and each marks its own set when it uses it.
+    """
+    others = [path for path in sorted(sets.iterdir()) if path.is_dir() and path.name != present]
+    return [path for path in others if now - path.stat().st_mtime > _KEPT_DAYS * 86_400]
 
 
 def _select(names: list[str]) -> list[Tool]:

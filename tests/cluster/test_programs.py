@@ -1,5 +1,7 @@
 """What decides where built programs lie, and what they say of themselves."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,24 @@ def test_every_tool_is_required_by_its_module() -> None:
 def test_an_unknown_tool_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ToolsError, match="no such tool: kubectx; there are: etcd"):
         tools.build(["kubectx"])
+
+
+def test_tools_of_other_locks_go_two_weeks_after_their_last_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tools, "cache_dir", lambda: tmp_path)
+    sets = tmp_path / "tools"
+    present = tools.bin_dir()
+    present.mkdir(parents=True)
+    (present / "helm").touch()
+    day = 86_400
+    for name, days in (("old", 15), ("recent", 13), (present.parent.name, 100)):
+        (sets / name).mkdir(exist_ok=True)
+        at = time.time() - days * day
+        os.utime(sets / name, (at, at))
+
+    assert tools.tool_path("helm") == present / "helm"
+
+    assert {path.name for path in sets.iterdir()} == {"recent", present.parent.name}
+    assert f"{sets / 'old'}, which nothing has used for 14 days" in capsys.readouterr().err
+    assert time.time() - present.parent.stat().st_mtime < day  # it is marked as used, for other checkouts
