@@ -42,6 +42,10 @@ async def leaving(live: Live) -> list[str]:
     return [pod["metadata"]["name"] for pod in await live.list(POD) if pod["metadata"].get("deletionTimestamp")]
 
 
+async def progressing(live: Live) -> bool:
+    return bool((await live.condition("Progressing")).get("status") == "True")
+
+
 async def waiting(live: Live) -> list[str]:
     return [pod["metadata"]["name"] for pod in await live.list(POD) if not pod["spec"].get("nodeName")]
 
@@ -76,7 +80,7 @@ async def test_on_a_full_node_one_pod_goes_first_and_the_new_one_takes_its_place
         for _ in first:
             going = await eventually(lambda: leaving(live), "one pod goes")
             # Nothing waits for a place, and no second pod goes, while it drains.
-            await live.reason("RollingOut", "Progressing")
+            await eventually(lambda: progressing(live), "the rollout is told of")
             assert len(going) == 1
             assert await waiting(live) == []
             assert (await live.condition("CapacityAvailable"))["status"] == "True"

@@ -216,6 +216,17 @@ def test_where_nodes_are_known_no_pod_waits_for_a_place(accelerators: int, fewes
     assert live(pool) == [4]
 
 
+def test_a_pod_that_is_about_to_leave_is_waited_for() -> None:
+    pool = world(4, sees=True)
+    pool.change(engine=ARGS)
+    for _ in range(4):
+        pool.reconcile()
+
+    assert sorted(pool.replicas().values()) == [0, 3], (
+        "its controller has not acted yet, and the place is still held"
+    )
+
+
 def test_room_that_somebody_else_takes_does_not_stop_the_rollout() -> None:
     pool = world(5, sees=True)
     pool.change(engine=ARGS)
