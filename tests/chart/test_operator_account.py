@@ -186,7 +186,8 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
     assert template["metadata"]["labels"][contract.POOL_LABEL] == "small"
 
     # A pod in trouble: its engine's log and the events about it are asked for.
-    (name, *_) = [item["metadata"]["name"] for item in cluster.get("pods", "-n", TEAM)["items"]]
+    cluster.wait("two pods", lambda: len(cluster.get("pods", "-n", TEAM)["items"]) == 2)
+    (name, _) = [item["metadata"]["name"] for item in cluster.get("pods", "-n", TEAM)["items"]]
     engine = {"name": "engine", "image": "x", "imageID": "x", "ready": False, "restartCount": 1}
     engine["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
     engine["lastState"] = {"terminated": {"exitCode": 1, "message": "ValueError: something new"}}
