@@ -36,6 +36,11 @@ _KV_MARGIN: Final = 0.03
 # Of the tokens still expected of running requests, those that are there at once: while some grow, others end.
 _GROWTH_SHARE: Final = 0.5
 _ADAPTER_LOAD_SECONDS: Final = 0.2
+# A pod has at most so many times its part of the live requests, once these are more than a few. What a shared prompt
+# spares is counted for each request alone, and not that another pod would have it too from the next one on: without
+# a bound one pod would get nearly all.
+_MOST_PARTS: Final = 2.0
+_FEW_REQUESTS: Final = 8
 # Two pods that differ by less take turns.
 _TIE_SECONDS: Final = 0.0005
 _ENDLESS: Final = float("inf")
@@ -58,6 +63,7 @@ class Predicted:
         tokens_per_byte = prompt / (facts.prompt_bytes or 1)
         best = second = _ENDLESS
         index = 0
+        live = 0
         harms: list[float] = []
         for pod in candidates:
             uncached = prompt
@@ -70,14 +76,25 @@ class Predicted:
             elif harm < second:
                 second = harm
             harms.append(harm)
+            live += pod.live_requests
         if second - best < _TIE_SECONDS:
             limit = best + _TIE_SECONDS
             ties = [at for at, harm in enumerate(harms) if harm < limit]
             self._turn += 1
             index = ties[self._turn % len(ties)]
+        if candidates[index].live_requests >= _FEW_REQUESTS:
+            most = _MOST_PARTS * (live + 1) / len(harms)
+            if candidates[index].live_requests >= most:
+                index = _least_within(candidates, harms, most)
         chosen = candidates[index]
         hit = whole_blocks(cached.get(chosen.slot, 0), tokens_per_byte, prompt, chosen.kv_block_tokens)
         return Pick(index, REASON_CACHED, hit) if hit else Pick(index, REASON)
+
+
+def _least_within(candidates: Sequence[Candidate], harms: Sequence[float], most: float) -> int:
+    """Where the harm is least among the pods with fewer live requests than `most`, which is above their mean."""
+    within = [at for at, pod in enumerate(candidates) if pod.live_requests < most]
+    return min(within, key=harms.__getitem__)
 
 
 def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> float:

@@ -154,3 +154,20 @@ def test_a_match_of_less_than_a_block_is_none() -> None:
     pick = Predicted().pick([fake_pod(0, kv_block_tokens=128)], Estimate(TOKENS, 10), facts(), {0: 256})
 
     assert (pick.reason, pick.cached_tokens) == ("predicted", 0)
+
+
+@pytest.mark.parametrize(
+    ("live", "chosen", "why"),
+    [
+        ((24, 4, 4, 4), 1, "it has twice its part of the requests already, whatever it has cached"),
+        ((12, 4, 4, 4), 0, "it has more than its part, and less than twice that"),
+        ((7, 0, 0, 0), 0, "a few requests are no crowd"),
+    ],
+)
+def test_no_pod_gets_more_than_twice_its_part(live: tuple[int, ...], chosen: int, why: str) -> None:
+    del why  # the reason stands beside the case
+    pods = [fake_pod(slot, live_requests=number) for slot, number in enumerate(live)]
+
+    pick = Predicted().pick(pods, Estimate(TOKENS, 1), facts(), {0: BYTES})
+
+    assert pick.index == chosen
