@@ -36,9 +36,9 @@ _KV_MARGIN: Final = 0.03
 # Of the tokens still expected of running requests, those that are there at once: while some grow, others end.
 _GROWTH_SHARE: Final = 0.5
 _ADAPTER_LOAD_SECONDS: Final = 0.2
-# A pod has at most so many times its part of the live requests, once these are more than a few. What a shared prompt
-# spares is counted for each request alone, and not that another pod would have it too from the next one on: without
-# a bound one pod would get nearly all.
+# A pod has at most so many times its part of the live requests, once these are more than a few. What a shared
+# prompt spares is counted for each request alone, and not that another pod would have it too from the next one on:
+# without a bound one pod would get nearly all.
 _MOST_PARTS: Final = 2.0
 _FEW_REQUESTS: Final = 8
 # Two pods that differ by less take turns.
