@@ -125,6 +125,13 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("patch", "deployments.apps", "--subresource=scale", "-n", "team-a"),
         ("patch", "leases.coordination.k8s.io/tidepool-operator", "-n", NAMESPACE),
         ("patch", "configmaps/tidepool-fleet", "-n", NAMESPACE),
+        (
+            "get",
+            "pods",
+            "--subresource=log",
+            "-n",
+            "team-a",
+        ),  # operator.readLogs: the cause stands in an engine's log
     ):
         assert _can(kubectl, *question), question
     for question in (
@@ -133,7 +140,6 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("create", "pods", "-n", "team-a"),
         ("delete", "pods", "-n", "team-a"),
         ("create", "pods", "--subresource=exec", "-n", "team-a"),
-        ("get", "pods", "--subresource=log", "-n", "team-a"),
         ("create", "clusterrolebindings", "-n", "team-a"),
         ("create", "modelpools.tidepool.dev", "-n", "team-a"),
         ("delete", "modelpools.tidepool.dev", "-n", "team-a"),
@@ -143,6 +149,12 @@ def test_the_operators_account_may_do_its_work_and_no_more(installed: Program, k
         ("patch", "modelpools.tidepool.dev", "-n", "team-a"),
     ):
         assert not _can(kubectl, *question), question
+
+
+def test_who_wishes_it_keeps_logs_from_the_operator(installed: Program, kubectl: Program) -> None:
+    installed("upgrade", "demo", str(CHART), *sets({"operator.readLogs": False}))
+
+    assert not _can(kubectl, "get", "pods", "--subresource=log", "-n", "team-a")
 
 
 def test_with_a_list_the_account_reaches_no_other_namespace(helm_there: Program, kubectl: Program) -> None:

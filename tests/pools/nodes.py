@@ -16,10 +16,14 @@ _BEAT_SECONDS = 3.0
 
 
 class PaperNodes:
-    """Nodes of one test, labelled `test` with its namespace; each has a kubelet's Lease renewed."""
+    """Nodes of one test, labelled `test` with its namespace; each has a kubelet's Lease renewed.
 
-    def __init__(self, live: Live) -> None:
+    `resource` is what they have of accelerators.
+    """
+
+    def __init__(self, live: Live, resource: str = GPU) -> None:
         self._live = live
+        self._resource = resource
         self._names: list[str] = []
 
     async def add(self, gpus: int, cpu: str = "64", **spec: Any) -> str:
@@ -32,7 +36,7 @@ class PaperNodes:
         lease: Object = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": {"name": name}}
         await self._live.api.create(LEASE, _LEASES, lease | {"spec": _renewed(name)})
         self._names.append(name)
-        amounts = {GPU: str(gpus), "cpu": cpu, "memory": "512Gi", "pods": "110"}
+        amounts = {self._resource: str(gpus), "cpu": cpu, "memory": "512Gi", "pods": "110"}
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
         ready |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
@@ -65,9 +69,9 @@ class PaperNodes:
 
 
 @asynccontextmanager
-async def paper_nodes(live: Live) -> AsyncIterator[PaperNodes]:
+async def paper_nodes(live: Live, resource: str = GPU) -> AsyncIterator[PaperNodes]:
     """Nodes that live as long as the block."""
-    nodes = PaperNodes(live)
+    nodes = PaperNodes(live, resource)
     beating = asyncio.create_task(nodes.beat())
     try:
         yield nodes

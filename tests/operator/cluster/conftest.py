@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -21,6 +22,20 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 async def live(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
+    async with _living(plane, monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+async def live_alone(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
+    """On an API server of its own, for a test after which no other finds what it expects there."""
+    with ControlPlane() as own:
+        async with _living(own, monkeypatch) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _living(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
     # kopf and the client both look there.
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
     async with await Client.connect(str(plane.kubeconfig)) as client:

@@ -336,10 +336,10 @@ async def test_somebody_who_changes_it_back_all_the_time_is_met_calmly_and_told_
     assert after["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
-async def test_when_its_kinds_vanish_the_process_ends_instead_of_living_on_blind(live: Live) -> None:
-    """A dead watch looks like a cluster in which nothing happens. The next fixture brings the kinds back."""
+async def test_when_its_kinds_vanish_the_process_ends_instead_of_living_on_blind(live_alone: Live) -> None:
+    """A dead watch looks like a cluster in which nothing happens."""
     with pytest.raises(WatchesEnded):
-        await _without_kinds(live)
+        await _without_kinds(live_alone)
 
 
 async def _without_kinds(live: Live) -> None:
