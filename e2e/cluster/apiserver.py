@@ -120,7 +120,10 @@ class ControlPlane:
         self._spawn(programs / "kube-apiserver", control.apiserver_arguments(plane))
         self._wait_ready(f"{plane.url}/readyz", authority)
         if self._controllers:
-            self._spawn(programs / "kube-controller-manager", control.controller_manager_arguments(plane))
+            arguments = control.controller_manager_arguments(plane)
+            # Tests wait for what an HPA does; the default is 15 s.
+            arguments = [*arguments, "--horizontal-pod-autoscaler-sync-period=2s"]
+            self._spawn(programs / "kube-controller-manager", arguments)
         self._wait_ready(f"{plane.url}/api/v1/namespaces/default", authority)
 
     def _spawn(self, program: Path, arguments: list[str]) -> None:
