@@ -63,7 +63,7 @@ bench-scaling: setup ## Scaling policies on recorded demand that tuning never sa
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.forecasts
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling $(if $(JOBS),--jobs $(JOBS))
 
-bench-router: setup ## The same (QUICK=1: one short round)
+bench-router: setup ## What the router costs beside its peers, at most 20 minutes (QUICK=1: one short round)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick)
 
 bench-full: setup ## Longer runs, all works, and live quality over six simulated engines; about 90 minutes
