@@ -26,6 +26,10 @@ class Program:
         """Exit status and log records."""
         if self.process.returncode is None:
             self.process.send_signal(number)
+        return await self.ended()
+
+    async def ended(self) -> tuple[int, list[dict[str, object]]]:
+        """The same of a program that has been told to end: another signal could meet it in its last moments."""
         async with asyncio.timeout(10):
             _, err = await self.process.communicate()
         return self.process.returncode or 0, [json.loads(line) for line in err.splitlines()]

@@ -69,17 +69,19 @@ async def test_a_pool_becomes_objects_and_a_status(live: Live) -> None:
     assert stored["status"]["engineArgs"][0] == "--model=acme/llama"
 
 
-async def test_gateways_are_told_of_the_pool(live: Live) -> None:
-    async def models() -> set[str]:
-        item = await live.get(CONFIG_MAP, FLEET_CONFIGMAP) or {}
-        text = (item.get("data") or {}).get(FLEET_KEY)
-        return {name for pool in Fleet.model_validate_json(text).pools for name in pool.models} if text else set()
+async def published(live: Live) -> set[str]:
+    """Models of which gateways are told; that follows a change of the pools a moment later."""
+    item = await live.get(CONFIG_MAP, FLEET_CONFIGMAP) or {}
+    text = (item.get("data") or {}).get(FLEET_KEY)
+    return {name for pool in Fleet.model_validate_json(text).pools for name in pool.models} if text else set()
 
+
+async def test_gateways_are_told_of_the_pool(live: Live) -> None:
     async with live.operator():
         await live.create(model={"uri": "hf://acme/llama", "aliases": ["chat"]})
-        await eventually(models, "the fleet has the pool")
+        await eventually(lambda: published(live), "the fleet has the pool")
 
-        assert await models() == {"llama", "chat"}
+        assert await published(live) == {"llama", "chat"}
 
 
 async def test_foreign_edits_of_our_fields_are_put_back_and_foreign_fields_stay(live: Live) -> None:
@@ -107,14 +109,20 @@ async def test_a_deleted_child_comes_back(live: Live) -> None:
         await eventually(lambda: live.get(SERVICE, "llama"), "the Service is made again")
 
 
+async def ours(live: Live) -> list[tuple[int, Any]]:
+    """What the operator writes of Deployments; their status is the controllers', and comes when it comes."""
+    found = [item["metadata"] for item in await live.list(DEPLOYMENT)]
+    return [(metadata["generation"], metadata["labels"]) for metadata in found]
+
+
 async def test_a_refused_pod_template_is_told_in_the_servers_words_and_touches_nothing(live: Live) -> None:
     async with live.operator():
         await serve(live)
-        before = [item["metadata"]["resourceVersion"] for item in await live.list(DEPLOYMENT)]
+        before = await ours(live)
         bad = {"spec": {"containers": [{"name": "engine", "imagePullPolicy": "Sometimes", "imagine": True}]}}
         await live.edit(MODEL_POOL, "llama", {"spec": {"podTemplate": bad}})
         refused = await live.reason("PodTemplateRejected")
-        after = [item["metadata"]["resourceVersion"] for item in await live.list(DEPLOYMENT)]
+        after = await ours(live)
         # Another pool is unharmed, and the correction is taken.
         await live.create("other")
         await live.reason("Starting", name="other")
@@ -185,6 +193,7 @@ async def test_a_restart_touches_nothing(live: Live) -> None:
 async def test_an_idle_pool_is_not_written(live: Live) -> None:
     async with live.operator() as operator:
         await serve(live)
+        await eventually(lambda: published(live), "the fleet has the pool")
         before, reconciles = await live.versions(), operator.figures.reconciles
         for _ in range(3):
             operator._all_due()
@@ -234,7 +243,12 @@ async def test_a_pool_may_be_scaled_by_others_through_its_scale_subresource(live
     async with live.operator():
         await live.create(replicas=1)
         await pods(live, 1)
-        scale = await live.client.request("GET", MODEL_POOL.path(live.namespace, "llama", "scale"))
+
+        async def selecting() -> dict[str, Any] | None:
+            scale = await live.client.request("GET", MODEL_POOL.path(live.namespace, "llama", "scale"))
+            return scale if scale["status"].get("selector") else None
+
+        scale = await eventually(selecting, "the scale tells whom it selects")
         await live.edit(MODEL_POOL, "llama", {"spec": {"replicas": 3}}, "scale")
         await pods(live, 3)
 

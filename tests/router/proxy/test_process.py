@@ -57,7 +57,7 @@ async def test_a_sidecar_that_is_told_to_end_says_so_to_whoever_follows_its_load
                 while LoadReport.decode(await follower.chunk()).health is not Health.DRAINING:
                     pass
             assert (await client.until(b"data: [DONE]")).endswith(b"[DONE]")
-        status, _ = await sidecar.stop()
+        status, _ = await sidecar.ended()
 
     assert status == 0
 
