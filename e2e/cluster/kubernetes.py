@@ -8,6 +8,9 @@ from typing import Any
 
 from cluster import tools
 from cluster.console import capture
+from cluster.errors import CommandFailed
+
+_LATE = "exceeded while awaiting headers"
 
 
 class Kubectl:
@@ -34,7 +37,15 @@ class Kubectl:
         """Server-side apply. Raises CommandFailed."""
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         command = [*self._command, "apply", "--server-side", "--field-manager=tidepool-cluster"]
-        capture([*command, "--force-conflicts", "--filename=-"], stdin=document)
+        for attempts_left in (2, 1, 0):
+            try:
+                capture([*command, "--force-conflicts", "--filename=-"], stdin=document)
+            except CommandFailed as failed:
+                # On a machine that is busy with a repair an answer may come too late; applying again does no harm.
+                if not attempts_left or _LATE not in str(failed):
+                    raise
+            else:
+                return
 
 
 def node_is_ready(node: dict[str, Any]) -> bool:
