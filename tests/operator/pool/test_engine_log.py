@@ -40,13 +40,13 @@ EXPECTED: dict[str, tuple[Reason | None, str]] = {
     "adapter-rank": (Reason.ADAPTER_REFUSED, "rank 64"),
     "cache-not-writable": (Reason.FILE_ACCESS_DENIED, "Read-only file system"),
     "hub-too-many-requests": (Reason.HUB_BUSY, "429 Too Many Requests"),
-    "path-empty": (Reason.MODEL_FILES_INCOMPLETE, "/tmp/empty"),
+    "path-empty": (Reason.MODEL_FILES_INCOMPLETE, "/models/empty"),
     "flag-value": (Reason.ENGINE_FLAG_INVALID, "--max-num-seqs"),
     "length-too-long": (Reason.MODEL_LENGTH_UNFIT, "32768"),
     "kv-cache-too-small": (Reason.KV_CACHE_TOO_SMALL, "the estimated maximum model length is 2097024"),
     "kv-cache-none": (Reason.ENGINE_OUT_OF_MEMORY, "VLLM_CPU_KVCACHE_SPACE"),
     "hub-unreachable": (Reason.HUB_UNREACHABLE, "couldn't connect"),
-    "weights-missing": (Reason.MODEL_FILES_INCOMPLETE, "/tmp/model"),
+    "weights-missing": (Reason.MODEL_FILES_INCOMPLETE, "/models/model"),
     "adapter-missing": (Reason.ADAPTER_NOT_FOUND, "/adapters/sql"),
 }
 

@@ -324,7 +324,7 @@ def _run(case: Case, model: str, places: Mapping[str, str], hub: str, folder: Pa
 def _normal(text: str, folder: Path) -> str:
     venv = engine_install.engine_dir() / "venv"
     hidden = (
-        (re.escape(str(folder)), "/tmp"),
+        (re.escape(str(folder)), "/models"),
         (re.escape(str(engine_install.model_dir())), "/models/tiny"),
         (re.escape(str(venv)), "/opt/venv"),
         (r"\x1b\[[0-9;]*m", ""),
