@@ -202,3 +202,12 @@ def test_what_does_not_vary_alone_is_parsed(first: bytes, second: bytes, third: 
         assert _shape(reader.ready[-1]) == _shape(_alone(wire))
     if len(first) == len(second) == len(third):
         assert reader._repeat is None or reader._repeat.hits == 0
+
+
+@pytest.mark.parametrize("value", [b"", b" ", b"a ", b" a", b"a b"])
+def test_spaces_around_a_value_that_varies_are_none_of_it(value: bytes) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nX-Seq: %b\r\nContent-Length: 2\r\n\r\nok"
+    reader = RequestReader(4096, 1000)
+    for seen in (b"1", b"2", b"3", value):
+        reader.feed(head % seen)
+    assert _shape(reader.ready[-1]) == _shape(_alone(head % value))
