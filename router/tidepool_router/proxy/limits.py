@@ -9,7 +9,9 @@ class Limits:
 
     `header_seconds`: from a request's first byte to the end of its head. `body_seconds`: between two pieces of a
     request's body. `idle_seconds`: a kept-alive client connection without a request. `stall_seconds`: a client
-    that takes no bytes of its answer. `first_byte_seconds`: from sending a request to the first byte of its
+    that takes no bytes of its answer. `linger_seconds`: a connection that falls idle while draining, without an
+    answer that said it was the last; its client may be sending the next request at this moment, and few clients
+    send one again that met a close. `first_byte_seconds`: from sending a request to the first byte of its
     answer (of a stream: of its first event); queueing in the engine and prefill count. `chunk_seconds`: between
     two pieces of an answer. `upstream_idle_seconds`: below the 5 s after which vLLM's server closes idle
     connections, so that we close first.
@@ -27,6 +29,7 @@ class Limits:
     body_seconds: float = 30.0
     idle_seconds: float = 75.0
     stall_seconds: float = 300.0
+    linger_seconds: float = 1.0
     connect_seconds: float = 3.0
     first_byte_seconds: float = 600.0
     chunk_seconds: float = 600.0

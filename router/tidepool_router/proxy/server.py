@@ -172,7 +172,7 @@ class ServerConnection(asyncio.Protocol):
     def finished(self, *, keep_alive: bool) -> None:
         """The exchange has written its whole answer."""
         self._exchange = None
-        if not keep_alive or self._server.draining:
+        if not keep_alive:
             self.close()
         elif not self._advancing:
             self._advance()
@@ -204,6 +204,11 @@ class ServerConnection(asyncio.Protocol):
     def holds_drain(self) -> bool:
         """Whether a request of a client is under way."""
         return self.active and (self._exchange is None or self._exchange.holds_drain)
+
+    def linger(self, now: float) -> None:
+        """Idle while draining: one request more is answered, as the last one; then the connection is closed."""
+        self.deadline = now + self._limits.linger_seconds
+        self._server.lingers_until = self.deadline
 
     def check(self, now: float) -> None:
         """Deadlines: the exchange's own while one is active, else the client's."""
@@ -282,8 +287,12 @@ class ServerConnection(asyncio.Protocol):
             if reader.wants_continue:
                 reader.wants_continue = False
                 self.transport.write(_CONTINUE)
+        elif reader.reading_head:
+            self.deadline = now + limits.header_seconds
+        elif self._server.draining:
+            self.linger(now)
         else:
-            self.deadline = now + (limits.header_seconds if reader.reading_head else limits.idle_seconds)
+            self.deadline = now + limits.idle_seconds
 
     def _count_arrived(self, size: int) -> None:
         """Bodies that arrive slowly take memory too: they count among all bodies, and within their bound."""
@@ -332,6 +341,7 @@ class Server:
         self.limits = limits
         self.name = name
         self.draining = False
+        self.lingers_until = 0.0
         self.secure = False
         self.connections: set[ServerConnection] = set()
         self._listener: asyncio.Server | None = None
@@ -380,11 +390,14 @@ class Server:
             self._emptied.set()
 
     def begin_drain(self) -> None:
-        """From now on every answer is the last of its connection; idle connections are closed at once."""
+        """From now on every answer is the last of its connection; idle connections are closed in a moment."""
+        if self.draining:
+            return
         self.draining = True
-        for connection in list(self.connections):
+        now = monotonic()
+        for connection in self.connections:
             if not connection.active:
-                connection.close()
+                connection.linger(now)
 
     def stop_listening(self) -> None:
         """Take no new connections."""
@@ -398,8 +411,8 @@ class Server:
         return sum(connection.holds_drain for connection in self.connections)
 
     async def wait_idle(self) -> None:
-        """Return when no client's request is under way; a look at all connections every now and then."""
-        while self.requests:  # noqa: ASYNC110 (an event would cost each request more than this costs a drain)
+        """Return when no client's request is under way or to be expected; a look at all every now and then."""
+        while self.requests or monotonic() < self.lingers_until:  # noqa: ASYNC110 (an event would cost each request more than this costs a drain)
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _wait_empty(self, timeout_seconds: float) -> bool:

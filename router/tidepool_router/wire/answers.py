@@ -19,6 +19,8 @@ from tidepool_router.wire.repeats import LONGEST_KEPT_BYTES, Repeat, head_of, re
 _HEX: Final = b"0123456789abcdefABCDEF"
 # The line of a chunk's size is shorter than this; whatever stands beside the size is for the parser.
 _LONGEST_SIZE: Final = 10
+# A chunk that a read has cut waits for its end when it is at most this long: nobody can use half of an event.
+_LONGEST_CUT_BYTES: Final = 2048
 
 
 class AnswerReader:
@@ -31,6 +33,7 @@ class AnswerReader:
 
     __slots__ = (
         "_between_chunks",
+        "_cut",
         "_head_limit",
         "_informational",
         "_known_lines",
@@ -74,6 +77,7 @@ class AnswerReader:
         self.parts: list[bytes] = []
         self.framed = b""
         self._between_chunks = False
+        self._cut = b""
         self.head_ready = False
         self.complete = False
         self.reusable = True
@@ -93,6 +97,8 @@ class AnswerReader:
     def feed(self, data: bytes) -> None:
         """Raises ValueError when the bytes are no answer."""
         if self._between_chunks:
+            if self._cut:
+                data, self._cut = self._cut + data, b""
             data = self._feed_chunks(data)
             if not data:
                 return
@@ -107,23 +113,41 @@ class AnswerReader:
             self._learn(data)
 
     def _feed_chunks(self, data: bytes) -> bytes:
-        """Take whole chunks off the front; returns the rest, for the parser, which has seen all before."""
+        """Take whole chunks off the front and keep a short one that is cut; returns what only the parser can read.
+
+        The parser has seen all before, and stands between two chunks.
+        """
         parts = self.parts
         fresh = not parts
         at, total = 0, len(data)
         while at < total:
             line_end = data.find(CRLF, at, at + _LONGEST_SIZE)
-            digits = data[at:line_end]
+            digits = data[at : line_end if line_end >= 0 else total]
+            if line_end < 0 and len(digits) < _LONGEST_SIZE and not digits.rstrip(b"\r").translate(None, _HEX):
+                self._cut = data[at:]  # within the line of the size
+                break
             if line_end <= at or digits.translate(None, _HEX):
                 break
             start = line_end + 2
             end = start + int(digits, 16)
-            if end == start or end + 2 > total or data[end : end + 2] != CRLF:
+            if end == start:
+                break
+            if end + 2 > total:
+                if end - at <= _LONGEST_CUT_BYTES:
+                    self._cut = data[at:]
+                break
+            if data[end : end + 2] != CRLF:
                 break
             parts.append(data[start:end])
             at = end + 2
-        self.framed = data if fresh and at == total else b""
-        return data[at:] if at else data
+        if at == total:
+            self.framed = data if fresh else b""
+            return b""
+        if not self._cut:
+            self.framed = b""
+            return data[at:] if at else data
+        self.framed = data[:at] if fresh else b""
+        return b""
 
     def _feed_known(self, data: bytes, repeat: Repeat) -> bool:
         """Whether the bytes are one whole answer of the known shape."""

@@ -93,7 +93,7 @@ async def test_draining_serves_what_comes_and_closes_each_connection(sidecar: An
         await seen.answer()
 
     async with ScriptedEngine(script) as engine:
-        router = await sidecar(engine.url)
+        router = await sidecar(engine.url, linger_seconds=0.05)
         async with RawClient(router.port) as idle, RawClient(router.port) as busy:
             await until(lambda: len(router.server.connections) == 2)
             await busy.send(post(chat()))
@@ -109,6 +109,39 @@ async def test_draining_serves_what_comes_and_closes_each_connection(sidecar: An
                     answer = await client.answer()
                     assert (answer.status, answer.headers[b"connection"]) == (200, b"close")
                     assert await client.rest() == b""
+
+
+async def test_a_stream_that_ends_in_a_drain_leaves_its_connection_to_the_request_on_its_way(sidecar: Any) -> None:
+    """Its head went out before the drain, without a word of closing: the client may send on at any moment."""
+    release = asyncio.Event()
+
+    async def script(seen: Seen) -> None:
+        await seen.begin_stream()
+        await seen.chunk(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+        await release.wait()
+        await seen.chunk(b"data: [DONE]\n\n")
+        await seen.send(b"0\r\n\r\n")
+
+    async with ScriptedEngine(script) as engine:
+        router = await sidecar(engine.url, linger_seconds=30.0)
+        async with RawClient(router.port) as client:
+            await client.send(post(chat(stream=True)))
+            assert b"connection" not in (await client.head())[1]
+            router.server.begin_drain()
+            ending = asyncio.create_task(router.server.wait_idle())
+            release.set()
+            while await client.chunk():
+                pass
+            await until(lambda: not router.live())
+
+            assert not ending.done()  # somebody may still come
+            await client.send(post(chat(stream=True)))
+            status, headers = await client.head()
+            assert (status, headers[b"connection"]) == (200, b"close")
+            while await client.chunk():
+                pass
+            assert await client.rest() == b""
+            ending.cancel()
 
 
 @pytest.mark.parametrize(
