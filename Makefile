@@ -54,7 +54,7 @@ flags: setup ## Generate the table of vLLM's flags from the engine itself
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: bench-router bench-scaling ## What the router costs beside its peers, and scaling policies; JSON under build/bench

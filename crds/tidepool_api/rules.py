@@ -26,6 +26,7 @@ POD_PROMPT_TOKENS: Final = "tidepool:pod_prompt_tokens_per_second"
 POD_CACHED_TOKENS: Final = "tidepool:pod_cached_prompt_tokens_per_second"
 POD_OUTPUT_TOKENS: Final = "tidepool:pod_output_tokens_per_second"
 POD_REQUESTS: Final = "tidepool:pod_requests_per_second"
+POD_REQUESTS_ENDED: Final = "tidepool:pod_requests_ended_total"
 POD_SCRAPED_AT: Final = "tidepool:pod_scraped_at_seconds"
 POOL_TTFT_P50: Final = "tidepool:pool_time_to_first_token_seconds_p50"
 POOL_TTFT_P90: Final = "tidepool:pool_time_to_first_token_seconds_p90"
@@ -117,6 +118,13 @@ def pod_rules(rate_window: str = RATE_WINDOW) -> tuple[Rule, ...]:
             ),
             "Requests that ended, as the engine or the router counts them, whichever is higher",
             "requests/s",
+        ),
+        Rule(
+            POD_REQUESTS_ENDED,
+            _higher_of(_gauge("vllm:request_success_total"), _gauge(contract.METRIC_REQUESTS)),
+            "Requests that have ended since the pod began, as the engine or the router counts them; a count that "
+            "stands still says that nobody asks, long before a rate falls to zero",
+            "requests",
         ),
         Rule(
             POD_SCRAPED_AT,

@@ -35,6 +35,7 @@ def pod(
     waiting: float | Sample = 0.0,
     running: float | Sample = 0.0,
     requests: float | Sample = 0.0,
+    ended: float | Sample = GONE,
     state: PodState = PodState.READY,
 ) -> PodReading:
     return PodReading(
@@ -44,6 +45,7 @@ def pod(
         waiting=sample(waiting),
         running=sample(running),
         requests_rate=sample(requests),
+        requests_ended=sample(ended),
         prompt_tokens_rate=Known(0.0),
         output_tokens_rate=Known(0.0),
     )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import re
 import secrets
 import threading
@@ -18,6 +19,11 @@ from fakes.settings import EngineSettings
 from parity.cases import ANSWERS, CHAT, REFUSALS, STREAMS, Case, chat
 from parity.compare import Stream, buckets, families, label_names, send, shape
 from parity.names import READ
+from scripted.clients import RawClient, post
+from scripted.peers import counted
+from scripted.routers import RunningRouter, start_sidecar
+from tidepool_api import contract
+from tidepool_api.routing import SidecarSettings
 
 pytestmark = pytest.mark.engine
 
@@ -181,3 +187,69 @@ def test_the_answers_of_a_stream_are_json_of_one_request(real: str, double: str)
         ids = {json.loads(event)["id"] for event in events}
         assert len(ids) == 1
         assert ids.pop().startswith("chatcmpl-")
+
+
+# Cached tokens as a sidecar predicts them beside those that the engine reports: in blocks of 128 on the CPU.
+_WORDS = [
+    "quick",
+    "brown",
+    "foxes",
+    "jump",
+    "over",
+    "seven",
+    "pods",
+    "that",
+    "serve",
+    "tokens",
+    "to",
+    "many",
+    "clients",
+]
+_BLOCK_TOKENS = 128
+
+
+class Asking:
+    """One client of a sidecar, with texts of its own."""
+
+    def __init__(self, router: RunningRouter, client: RawClient) -> None:
+        self._router = router
+        self._client = client
+        self._draw = random.Random(7)
+
+    def text(self, words: int) -> str:
+        return " ".join(self._draw.choice(_WORDS) for _ in range(words))
+
+    async def error(self, prompt: str) -> float:
+        """How far the predicted cached tokens were off, in tokens."""
+        before = self._errors()
+        answer = await self._client.ask(
+            post(json.dumps({"model": "tiny", "prompt": prompt, "max_tokens": 1}).encode(), b"/v1/completions")
+        )
+        assert answer.status == 200, answer.body
+        tokens: int = answer.json()["usage"]["prompt_tokens"]
+        return (self._errors() - before) * tokens
+
+    def _errors(self) -> float:
+        return counted(self._router, contract.METRIC_CACHED_ERROR + "_sum").get("", 0.0)
+
+
+async def test_predicted_cached_tokens_are_those_that_the_engine_reports(real: str) -> None:
+    router = await start_sidecar(real, settings=SidecarSettings(pool="pool", model="tiny"))
+    try:
+        async with RawClient(router.port) as client:
+            asking = Asking(router, client)
+            for _ in range(60):  # bytes per token are learned first
+                await asking.error(asking.text(150))
+            again, grown = [], []
+            for words in range(100, 300, 15):
+                prompt = asking.text(words)
+                assert await asking.error(prompt) == 0.0  # nothing is predicted of what is new
+                again.append(await asking.error(prompt))
+                grown.append(await asking.error(f"{prompt} {asking.text(40)}"))
+    finally:
+        await router.stop()
+
+    for errors in (again, grown):
+        exact = sum(error < 0.5 for error in errors)
+        assert exact >= len(errors) / 2, errors  # the others lie at the edge of a block
+        assert max(errors) < _BLOCK_TOKENS + 1

@@ -70,7 +70,10 @@ def _observed(now: float, reading: PoolReading, spec: ScalingSpec, current: int,
         memory,
         replicas=current,
         starting_since=starting_since,
-        idle_since=_kept(now, memory.idle_since, holds=idle.is_idle(now, reading, starting_since)),
+        idle_since=_kept(
+            now, memory.idle_since, holds=idle.is_idle(now, reading, starting_since, memory.requests_ended)
+        ),
+        requests_ended=idle.ended(reading),
         waiting_since=_kept(now, memory.waiting_since, holds=needs.queued(reading) > 0),
         ready_pods=ready,
         ready_pods_since=_kept(now, memory.ready_pods_since, holds=ready == memory.ready_pods) or now,

@@ -14,8 +14,16 @@ def is_starting(reading: PoolReading) -> bool:
     return any(pod.state is PodState.STARTING for pod in reading.pods)
 
 
-def is_idle(now: float, reading: PoolReading, starting_since: float | None) -> bool:
-    """Whether every figure that could show a request is known and shows none.
+def ended(reading: PoolReading) -> tuple[tuple[str, float], ...]:
+    """(pod, requests that it has ended), of the pods that tell; for the next look to compare with."""
+    counts = ((pod.name, figures.usable(pod.requests_ended)) for pod in reading.pods)
+    return tuple((name, count) for name, count in counts if count is not None)
+
+
+def is_idle(
+    now: float, reading: PoolReading, starting_since: float | None, before: tuple[tuple[str, float], ...] = ()
+) -> bool:
+    """Whether every figure that could show a request is known and shows none; `before`: `ended` of the last look.
 
     Pods that have not started cannot have any; one that had started and is not ready may. Being idle begins when
     the pool could serve: a pool whose engines take long to start must get through its first start.
@@ -23,7 +31,8 @@ def is_idle(now: float, reading: PoolReading, starting_since: float | None) -> b
     if starting_since is not None and now - starting_since < START_SECONDS:
         return False
     started = [pod for pod in reading.pods if pod.state in (PodState.READY, PodState.UNREADY)]
-    return _nobody_asks(reading) and all(_has_no_requests(pod) for pod in started)
+    counts = dict(before)
+    return _nobody_asks(reading) and all(_has_no_requests(pod, counts.get(pod.name)) for pod in started)
 
 
 def why_awake(reading: PoolReading) -> str | None:
@@ -38,10 +47,11 @@ def why_awake(reading: PoolReading) -> str | None:
             return f"demand at the gateways is {figures.told(sample)}"
     for pod in reading.pods:
         if pod.state in (PodState.READY, PodState.UNREADY):
+            counted = figures.usable(pod.requests_ended) is not None
             for name, sample in (
                 ("running", pod.running),
                 ("waiting", pod.waiting),
-                ("request", pod.requests_rate),
+                ("request", pod.requests_ended if counted else pod.requests_rate),
             ):
                 if figures.usable(sample) is None:
                     return f"{name} figure of pod {pod.name} is {figures.told(sample)}"
@@ -62,9 +72,13 @@ def _nobody_asks(reading: PoolReading) -> bool:
     )
 
 
-def _has_no_requests(pod: PodReading) -> bool:
-    # The rate shows requests that came and went between two scrapes; token rates may lack on an engine without
-    # generation, so they only count when they are known.
+def _has_no_requests(pod: PodReading, ended_before: float | None) -> bool:
+    # What came and went between two scrapes moved the count of ended requests. Where that is not known, the rate
+    # shows it, but for the whole of its window: a minute more until the pool counts as idle. Token rates may lack
+    # on an engine without generation, so they only count when they are known.
+    count = figures.usable(pod.requests_ended)
+    if count is not None and ended_before is not None:
+        return count == ended_before and all(figures.usable(sample) == 0 for sample in (pod.running, pod.waiting))
     must = (pod.running, pod.waiting, pod.requests_rate)
     may = (pod.prompt_tokens_rate, pod.output_tokens_rate)
     return all(figures.usable(sample) == 0 for sample in must) and not any(

@@ -64,7 +64,7 @@ class LivePod:
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """Figures of one live pod. KV usage is a ratio; rates are per second."""
+    """Figures of one live pod. KV usage is a ratio; rates are per second, over the last minute."""
 
     name: str
     state: PodState
@@ -75,6 +75,7 @@ class PodReading:
     cached_tokens_rate: Sample = _UNREAD
     output_tokens_rate: Sample = _UNREAD
     requests_rate: Sample = _UNREAD
+    requests_ended: Sample = _UNREAD  # a count since the pod began
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,7 @@ class Memory:
     wanted_low: tuple[tuple[float, int], ...] = ()
     changes: tuple[tuple[float, int], ...] = ()  # (time, replicas added) by decisions that were carried out
     idle_since: float | None = None
+    requests_ended: tuple[tuple[str, float], ...] = ()  # (pod, count) at the last look
     starting_since: float | None = None
     waiting_since: float | None = None
     # Running requests per ready pod at which others last had to wait.

@@ -31,6 +31,7 @@ POD_FIELDS: Final = {
     "cached_tokens_rate": rules.POD_CACHED_TOKENS,
     "output_tokens_rate": rules.POD_OUTPUT_TOKENS,
     "requests_rate": rules.POD_REQUESTS,
+    "requests_ended": rules.POD_REQUESTS_ENDED,
 }
 
 

@@ -189,6 +189,10 @@ def test_bounds(
         (pool(pod(running=1)), 3600, 1, "a request runs"),
         (pool(pod(waiting=1)), 3600, 1, "a request waits"),
         (pool(pod(requests=0.02)), 3600, 1, "one came and went between two scrapes"),
+        (pool(pod(requests=0.02, ended=7)), 600, 0, "its rate still tells of the one that ended a minute ago"),
+        (pool(pod(ended=8)), 3600, 1, "one has ended since the last look"),
+        (pool(pod(ended=0)), 3600, 1, "the engine is a new process: who knows what the old one did last"),
+        (pool(pod(ended=7, running=1)), 3600, 1, "a request runs, and none has ended"),
         (pool(dataclasses.replace(pod(), output_tokens_rate=Known(3.0))), 3600, 1, "somebody got tokens"),
         (pool(dataclasses.replace(pod(), output_tokens_rate=GONE)), 600, 0, "an embedding engine makes none"),
         (pool(pod(), demand=asked(held=1)), 3600, 1, "a gateway holds one"),
@@ -206,7 +210,7 @@ def test_bounds(
 )
 def test_to_zero(reading: PoolReading, idle_seconds: float, replicas: int, why: str) -> None:
     """The pool was idle for so long until this reading."""
-    memory = settled(1, NOW, idle_since=NOW - idle_seconds)
+    memory = settled(1, NOW, idle_since=NOW - idle_seconds, requests_ended=(("pod-0", 7.0),))
 
     decision, _ = decide(NOW, reading, TO_ZERO, 1, memory)
 

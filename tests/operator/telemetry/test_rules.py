@@ -71,6 +71,7 @@ BY_POD: dict[str, dict[str, float]] = {
     rules.POD_CACHED_TOKENS: {A: 20, B: 10, C: 1},
     rules.POD_OUTPUT_TOKENS: {A: 40, B: 10, C: 1},
     rules.POD_REQUESTS: {A: 2, B: 1, C: 1},
+    rules.POD_REQUESTS_ENDED: {A: 360, B: 180, C: 180},
     rules.POD_SCRAPED_AT: {A: 180, B: 180, C: 180},
 }
 POOL = 'namespace="n",pool="p"'
@@ -149,6 +150,7 @@ def test_a_pod_without_requests_has_rates_of_zero_and_nothing_else(promtool: str
     expected = {
         rules.POD_PROMPT_TOKENS: {A: 0.0},
         rules.POD_REQUESTS: {A: 0.0},
+        rules.POD_REQUESTS_ENDED: {A: 1.0},
         rules.POD_KV_USAGE: {},
         rules.POD_SCRAPED_AT: {},
     }
