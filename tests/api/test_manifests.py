@@ -14,13 +14,18 @@ import yaml
 from api.specs import Json
 from tidepool_api.crd import RESOURCES, Resource
 from tidepool_api.kube import INT_OR_STRING, PRESERVE
-from tidepool_api.manifests import CHART, CRDS, DOCS, RULES, generated, main
+from tidepool_api.manifests import ALERTS, ALERTS_PAGE, CHART, CRDS, DOCS, RULES, generated, main
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 
 ROOT = Path(__file__).parent.parent.parent
 # What stands on disk; that it is what is generated, and all of it, is tested first.
 PATHS = sorted(
-    [RULES, *(path.relative_to(ROOT) for folder in (CRDS, CHART, DOCS) for path in (ROOT / folder).iterdir())],
+    [
+        RULES,
+        ALERTS,
+        ALERTS_PAGE,
+        *(path.relative_to(ROOT) for folder in (CRDS, CHART, DOCS) for path in (ROOT / folder).iterdir()),
+    ],
     key=str,
 )
 SIZE_LIMIT_BYTES = 200_000

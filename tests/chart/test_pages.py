@@ -33,13 +33,13 @@ def test_every_metric_of_the_contract_is_explained_and_no_other() -> None:
     assert {name for name in explained - promised if not name.startswith("tidepool_operator_")} == set()
 
 
-def _prometheus_config() -> tuple[str, str]:
-    scrape, alerts = re.findall(r"^```yaml\n(.*?)^```", METRICS, re.M | re.S)
-    return scrape, alerts
+def _prometheus_config() -> str:
+    (scrape,) = re.findall(r"^```yaml\n(.*?)^```", METRICS, re.M | re.S)
+    return str(scrape)
 
 
 def test_the_scrape_configuration_gives_the_labels_that_the_rules_ask_by() -> None:
-    (job,) = yaml.safe_load(_prometheus_config()[0])["scrape_configs"]
+    (job,) = yaml.safe_load(_prometheus_config())["scrape_configs"]
 
     given = {one.get("target_label") for one in job["relabel_configs"]}
     assert {contract.LABEL_NAMESPACE, contract.LABEL_POOL, contract.LABEL_POD} <= given
@@ -47,14 +47,14 @@ def test_the_scrape_configuration_gives_the_labels_that_the_rules_ask_by() -> No
 
 @pytest.mark.prometheus
 def test_prometheus_takes_configuration_rules_and_alerts(tmp_path: Path) -> None:
-    scrape, alerts = _prometheus_config()
-    (tmp_path / "prometheus.yaml").write_text(scrape)
-    (tmp_path / "tidepool-rules.yaml").write_text((ROOT / "charts/tidepool/files/rules.yaml").read_text())
-    (tmp_path / "alerts.yaml").write_text(alerts)
+    (tmp_path / "prometheus.yaml").write_text(_prometheus_config())
+    for name in ("rules", "alerts"):
+        text = (ROOT / f"charts/tidepool/files/{name}.yaml").read_text()
+        (tmp_path / f"tidepool-{name}.yaml").write_text(text)
 
-    for kind, name in (("config", "prometheus.yaml"), ("rules", "tidepool-rules.yaml"), ("rules", "alerts.yaml")):
+    for kind, name in (("config", "prometheus"), ("rules", "tidepool-rules"), ("rules", "tidepool-alerts")):
         done = subprocess.run(
-            [str(tools.tool_path("promtool")), "check", kind, str(tmp_path / name)],
+            [str(tools.tool_path("promtool")), "check", kind, str(tmp_path / f"{name}.yaml")],
             capture_output=True,
             text=True,
             timeout=60,
@@ -64,7 +64,7 @@ def test_prometheus_takes_configuration_rules_and_alerts(tmp_path: Path) -> None
 
 
 def test_rates_of_the_rules_span_the_scrapes_that_the_page_recommends() -> None:
-    (job,) = yaml.safe_load(_prometheus_config()[0])["scrape_configs"]
+    (job,) = yaml.safe_load(_prometheus_config())["scrape_configs"]
 
     window_seconds = {"1m": 60}[rules.RATE_WINDOW]
     assert window_seconds >= 4 * int(job["scrape_interval"].removesuffix("s"))

@@ -365,8 +365,18 @@ def test_the_recording_rules_are_those_of_the_plain_file(render: Render) -> None
     rule = render({"prometheusRule.enabled": True}).one("PrometheusRule", "demo-tidepool")
     plain = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
 
-    assert rule["spec"] == plain
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+
+    assert rule["spec"]["groups"] == plain["groups"] + alerts["groups"]
     assert [group for group in plain["groups"] if group["rules"]]
+
+
+def test_alerts_can_be_left_out(render: Render) -> None:
+    rule = render({"prometheusRule.enabled": True, "prometheusRule.alerts": False}).one(
+        "PrometheusRule", "demo-tidepool"
+    )
+
+    assert [group["name"] for group in rule["spec"]["groups"]] == ["tidepool"]
 
 
 # Network
