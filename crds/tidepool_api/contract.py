@@ -61,6 +61,9 @@ KEYS_KEY: Final = "keys.yaml"
 FLEET_CONFIGMAP: Final = "tidepool-fleet"
 FLEET_KEY: Final = "fleet.json"
 SETTINGS_KEY: Final = "settings.json"
+# Beside the fleet, in the same ConfigMap: whom a gateway believes on its control port.
+TRUST_KEY: Final = "trust.json"
+TRUST_FILE: Final = "/etc/tidepool/trust.json"
 # The pod's own proof: a projected service account token, which the kubelet renews.
 PROOF_FOLDER: Final = "/var/run/secrets/tidepool.dev/proof"
 PROOF_KEY: Final = "token"

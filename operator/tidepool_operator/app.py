@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from tidepool_api.trust import TrustedCallers
 from tidepool_operator.autoscaler import Autoscaler, AutoscalerSettings
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.canary import Canary
@@ -20,6 +21,7 @@ from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Ob
 from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.nodes import Nodes
+from tidepool_operator.cluster.proof import OwnProof
 from tidepool_operator.cluster.schema import Schema
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
@@ -74,6 +76,7 @@ class Operator:
         self._canary = Canary(self._open, self.store, SELECTORS, settings.watch_namespaces)
         self._gateways = Gateways(self._open, settings.namespace, self._all_due)
         self._sidecars = Sidecars(proof_file=settings.proof_file)
+        proof = OwnProof(settings.proof_file)
         self._names = Names()
         self._view = View(self._api, self.store, self._gateways.addresses, self._pool_due, self._leading)
         history = (
@@ -82,7 +85,9 @@ class Operator:
         self._autoscaler = Autoscaler(
             self._view,
             history,
-            lambda on_demand: GatewayStreams(self._gateways.addresses, on_demand, time.monotonic),
+            lambda on_demand: GatewayStreams(
+                self._gateways.addresses, on_demand, time.monotonic, proof=proof.headers
+            ),
             AutoscalerSettings(settings.scale_interval_seconds),
         )
         self._publisher = Publisher(
@@ -92,9 +97,11 @@ class Operator:
             self._gateways.reachable,
             self._autoscaler.gateways.reports,
             workflows=self._view.workflows,
+            trust=self._callers,
+            proof=proof,
         )
         recorder = Recorder(self._api, settings.identity)
-        self._trust = ClusterTrust(self._open, settings, self._all_due) if settings.trust else None
+        self._trust = ClusterTrust(self._open, settings, self._trust_changed) if settings.trust else None
         self._schema = Schema(self._open, self._all_due)
         self._reconciler = Reconciler(
             self._api,
@@ -167,9 +174,16 @@ class Operator:
         }
 
     def _render(self) -> RenderSettings:
-        trust = None if self._trust is None else self._trust.callers
+        trust = self._callers()
         image, namespace = self._settings.router_image, self._settings.namespace
         return RenderSettings(image, namespace, trust, self._schema.stale)
+
+    def _callers(self) -> TrustedCallers | None:
+        return None if self._trust is None else self._trust.callers
+
+    def _trust_changed(self) -> None:
+        self._all_due()
+        self._publisher.mark_due()
 
     def _leading(self) -> bool:
         return self.lease.leads
@@ -194,6 +208,8 @@ class Operator:
     async def _lead(self) -> None:
         """What only the leader does; cancelled when the Lease is lost."""
         await self._canary.synced()
+        if self._trust is not None:
+            await self._trust.looked()  # a gateway believes nobody until it knows the keys
         self.queue.clear()
         self._all_due()
         async with asyncio.TaskGroup() as group:

@@ -35,6 +35,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.keys_metrics import count_keys
 from tidepool_router.fleet.recording import DecisionLog
 from tidepool_router.fleet.sidecar import SidecarState
+from tidepool_router.guard import follow, open_door
 from tidepool_router.keys import ApiKey, KeyRing
 from tidepool_router.metrics import Registry
 from tidepool_router.proof_file import ProofFile
@@ -110,22 +111,28 @@ async def serving(options: Options) -> AsyncIterator[Running]:
             sight.start()
             stack.push_async_callback(sight.close)
             services.sight = sight
-        traffic = Server(role.traffic, options.limits, "traffic")
+        traffic = Server(role.traffic, options.limits, "traffic", opens_early=True)
         control = _DrainNotice(role.control, traffic)
         metrics_server = Server(HandlerApplication(services, role.metrics), options.limits, "metrics")
         control_server = Server(HandlerApplication(services, control), options.limits, "control")
         worker = options.worker_fd is not None  # then the parent alone reaches the other two ports
         beside = "127.0.0.1" if worker else options.host
         ports = []
-        for server, port in ((control_server, options.control_port), (metrics_server, options.metrics_port)):
-            ports.append(await server.start(beside, port))
+        for server, host, port in (
+            (control_server, options.control_host or beside, options.control_port),
+            (metrics_server, beside, options.metrics_port),
+        ):
+            ports.append(await server.start(host, port))
             stack.push_async_callback(server.close)
         stack.push_async_callback(traffic.close)
         if worker:
             services.spawn(_join_port(options, traffic, role, certificate))
             ports.append(options.port)
         else:
-            ports.append(await traffic.start(options.host, options.port, certificate))
+            both = options.tls_port is not None
+            ports.append(await traffic.start(options.host, options.port, None if both else certificate))
+            if options.tls_port is not None:
+                await traffic.start(options.host, options.tls_port, certificate)
         yield Running(traffic, services, role.begin_drain, ports[2], ports[1], ports[0])
 
 
@@ -215,21 +222,6 @@ async def _drain(traffic: Server, seconds: float, signals: "asyncio.Queue[int]")
         _log.warning("ending with requests under way, which are cut", extra={"requests": traffic.requests})
 
 
-class _Both:
-    """Handlers of one port: the load paths, and the rest."""
-
-    def __init__(self, loads: Handler, rest: Handler) -> None:
-        self._loads = loads
-        self._rest = rest
-
-    async def handle(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> Response | StreamResponse:
-        """Handler."""
-        handler = self._loads if path in (contract.PATH_LOAD, contract.PATH_LOAD_STREAM) else self._rest
-        return await handler.handle(method, path, headers, body)
-
-
 async def _role(options: Options, services: Services, stack: AsyncExitStack) -> Role:
     start = _gateway if options.role == "gateway" else _sidecar
     return await start(options, services, stack)
@@ -249,8 +241,8 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
         await _follow_file(options.fleet_file, fleet, services, wait=options.wait_for_file)
     has_fleet = asyncio.Event()
     fleet.follow(lambda: has_fleet.set() if fleet.has_fleet else None)
-    loads = load_endpoints(fleet.feed, fleet.report)
-    control = gateway_control(fleet, options.drain_seconds)
+    door = await open_door(options, fleet.metrics.registry, services)
+    control = gateway_control(fleet, options.drain_seconds, door)
     keys = await _keys(options.keys_file, fleet, services, options.workers)
     governance = Governance(services, fleet.metrics)
     stack.push_async_callback(governance.close)
@@ -260,8 +252,7 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     workflows.inner = Gateway(services, fleet, version("tidepool"), None, governance)
     fleet.follow(workflows.look)
     drain = partial(fleet.begin_drain, options.drain_seconds)
-    both = _Both(loads, control)
-    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), both, drain, has_fleet)
+    return Role(application, fleet.metrics.registry, gateway_metrics(fleet), control, drain, has_fleet)
 
 
 async def _follow_file(path: Path, fleet: GatewayFleet, services: Services, *, wait: bool) -> None:
@@ -297,10 +288,7 @@ async def _keys(path: Path | None, fleet: GatewayFleet, services: Services, work
 
 async def _follow_trust(path: Path, state: SidecarState, services: Services) -> None:
     """Whom to believe is read again from the mounted file, as a push counts only from who is believed already."""
-    file = SettingsFile(path, lambda settings: state.believe(settings.trust))
-    if await asyncio.to_thread(path.exists):
-        await file.load()
-    services.spawn(file.run())
+    await follow(SettingsFile(path, lambda settings: state.believe(settings.trust)), path, services)
 
 
 async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) -> Role:

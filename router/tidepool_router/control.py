@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tidepool_api import contract
 from tidepool_api.routing import SidecarSettings
+from tidepool_router.door import Door
 from tidepool_router.fleet.document import FleetError, read_fleet
 from tidepool_router.fleet.feed import Feed, Report
 from tidepool_router.fleet.gateway import GatewayFleet
@@ -166,7 +167,22 @@ def load_endpoints(feed: Feed[R], report: Callable[[], R]) -> Routes:
     return Routes({("GET", contract.PATH_LOAD): once, ("GET", contract.PATH_LOAD_STREAM): stream})
 
 
-def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float) -> Routes:
+class Guarded:
+    """Handlers behind a door."""
+
+    def __init__(self, door: Door, inner: Routes) -> None:
+        self._door = door
+        self._inner = inner
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """See Handler."""
+        refused = self._door.refusal(method, path, headers.get(contract.HEADER_PROOF), time())
+        return await self._inner.handle(method, path, headers, body) if refused is None else text(*refused)
+
+
+def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float, door: Door) -> Handler:
     """Control port of a gateway."""
 
     async def health(_: bytes) -> Response:
@@ -190,7 +206,7 @@ def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float) -> Routes
             log.warning("fleet", extra={"reason": warning})
         return Response(204) if fleet.apply(document.fleet) else text(409, "an older fleet than the one in force")
 
-    return Routes(
+    routes = Routes(
         {
             ("GET", contract.PATH_HEALTH): health,
             ("GET", contract.PATH_READY): ready,
@@ -199,6 +215,7 @@ def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float) -> Routes
             **load_endpoints(fleet.feed, fleet.report).table,
         }
     )
+    return Guarded(door, routes)
 
 
 def gateway_metrics(fleet: GatewayFleet) -> Routes:

@@ -15,12 +15,14 @@ from pydantic import BaseModel, ValidationError
 
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.trust import TrustedCallers
+from tidepool_router.door import Writer
 from tidepool_router.errors import SettingsError
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.tracing import settings as tracing
 
 _Document = TypeVar("_Document", bound=BaseModel)
 _MOST_WORKERS: Final = 64
+_LOOPBACK: Final = "127.0.0.1"
 _LIMIT_FIELDS: Final = get_type_hints(Limits)
 
 
@@ -57,6 +59,9 @@ class Options:
     pod_ca: Path | None = None
     pod_server_name: str | None = None
     proof_file: Path | None = None
+    control_host: str = ""  # empty: as `host`
+    fleet_writer: Writer = Writer.NOBODY
+    trust_file: Path | None = None
     workers: int = 1
     worker_fd: int | None = None  # in a worker: where it tells its parent its ports
 
@@ -97,8 +102,12 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             raise SettingsError("--record-decisions is for one process; leave out --workers to record")
         if given.workers > 1 and given.workflow_store is not None:
             raise SettingsError("--workflow-store is for one process; leave out --workers to keep runs")
+        writer = _fleet_writer(given)
         return dataclasses.replace(
             common,
+            fleet_writer=writer,
+            control_host=_LOOPBACK if writer is Writer.NOBODY else "",
+            trust_file=given.trust_file,
             fleet_file=given.fleet,
             keys_file=given.keys,
             decisions_file=given.record_decisions,
@@ -118,6 +127,17 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         peers=given.peers,
         pod_address=environment.get("POD_IP") or None,
     )
+
+
+def _fleet_writer(given: argparse.Namespace) -> Writer:
+    """Raises SettingsError when two flags say two things."""
+    if given.control_open and given.trust_file is not None:
+        raise SettingsError("--trust-file and --control-open say two things of who may PUT /fleet; give one")
+    if given.worker_fd is not None and given.trust_file is not None:
+        return Writer.EVERYBODY  # the parent alone reaches a worker's control port, and has asked for the proof
+    if given.trust_file is not None:
+        return Writer.OPERATOR
+    return Writer.EVERYBODY if given.control_open else Writer.NOBODY
 
 
 def engine_address(url: str) -> tuple[str, int]:
@@ -204,6 +224,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     gateway.add_argument(
         "--keys", type=Path, metavar="FILE", help="API keys; reloaded on change. Without it the gateway is open"
+    )
+    gateway.add_argument(
+        "--trust-file",
+        type=Path,
+        metavar="FILE",
+        help="keys and accounts by which the operator proves itself on the control port; reloaded. With it, and "
+        "with --control-open, the control port listens on --host; without both on loopback, and takes no fleet",
+    )
+    gateway.add_argument(
+        "--control-open", action="store_true", help="let everybody who reaches the control port PUT /fleet"
     )
     gateway.add_argument(
         "--record-decisions", type=Path, metavar="FILE", help="write each pick there, for `tidepool-router replay`"

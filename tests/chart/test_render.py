@@ -9,6 +9,7 @@ import yaml
 from chart.programs import CHART, NAMESPACE, ROOT, Object, Program, Render, sets
 from tidepool_api import contract
 from tidepool_operator.settings import read
+from tidepool_router.door import Writer
 from tidepool_router.settings import parse
 from tidepool_router.tracing.settings import Watching
 
@@ -106,7 +107,7 @@ def test_the_gateway_is_wired_as_the_contract_says(render: Render) -> None:
     assert container["args"][:4] == ["gateway", "--fleet", contract.FLEET_FILE, "--wait-for-file"]
     assert contract.SCRAPE_ANNOTATIONS.items() <= pod["metadata"]["annotations"].items()
     fleet = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "fleet")
-    assert fleet["configMap"] == {"name": contract.FLEET_CONFIGMAP, "optional": True}
+    assert fleet["configMap"] == {"name": contract.FLEET_CONFIGMAP, "optional": False}
 
 
 def test_a_gateway_is_watched_where_that_is_wanted_and_only_there(render: Render) -> None:
@@ -441,6 +442,10 @@ def test_gateways_and_the_operator_prove_themselves_unless_that_is_switched_off(
         assert (token["audience"], token["expirationSeconds"]) == (contract.PROOF_AUDIENCE, contract.PROOF_SECONDS)
     options = parse(_container(gateway)["args"], {})
     assert str(options.proof_file) == contract.PROOF_FILE
+    assert (str(options.trust_file), options.fleet_writer) == (contract.TRUST_FILE, Writer.OPERATOR)
+    assert options.control_host == "", "the kubelet and the operator reach it"
+    (fleet,) = [each for each in gateway["spec"]["volumes"] if each["name"] == "fleet"]
+    assert fleet["configMap"]["optional"] is False, "without the keys it would believe no operator for a minute"
     env = _env(operator) | {"POD_SERVICE_ACCOUNT": "o"}
     settings = read(_container(operator)["args"], env)
     assert settings.trust
@@ -452,6 +457,11 @@ def test_gateways_and_the_operator_prove_themselves_unless_that_is_switched_off(
     for pod in (chart.pods()[GATEWAY], chart.pods()[OPERATOR]):
         assert "proof" not in str(pod)
     assert not read(["run"], _env(chart.pods()[OPERATOR])).trust
+    gateway = chart.pods()[GATEWAY]
+    options = parse(_container(gateway)["args"], {})
+    assert (options.trust_file, options.fleet_writer, options.control_host) == (None, Writer.EVERYBODY, "")
+    (fleet,) = [each for each in gateway["spec"]["volumes"] if each["name"] == "fleet"]
+    assert fleet["configMap"]["optional"] is True
     assert render({}).pods() == render({"trust.enabled": True}).pods()  # the default
 
 

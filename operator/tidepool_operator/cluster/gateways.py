@@ -1,4 +1,7 @@
-"""The gateways' pods, and the fleet that they are told: in a ConfigMap, and pushed to each."""
+"""The gateways' pods, and the fleet that they are told: in a ConfigMap, and pushed to each.
+
+The ConfigMap also has whose pushes they are to believe, which no push can change.
+"""
 
 import asyncio
 import ipaddress
@@ -6,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
@@ -13,8 +17,10 @@ import httpx
 from tidepool_api import contract
 from tidepool_api.load import GatewayReport
 from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
+from tidepool_api.trust import TrustedCallers
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import CONFIG_MAP, POD, Object
+from tidepool_operator.cluster.proof import OwnProof
 from tidepool_operator.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
@@ -81,6 +87,15 @@ class Gateways:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Where gateways take orders, the proof that they ask for, and whose they are told to believe."""
+
+    port: int = contract.CONTROL_PORT
+    proof: OwnProof = field(default_factory=lambda: OwnProof(None))
+    trust: Callable[[], TrustedCallers | None] = lambda: None
+
+
 class Publisher:
     """Keeps the fleet's ConfigMap and every gateway at the fleet that `pools` says.
 
@@ -95,7 +110,7 @@ class Publisher:
         pools: Callable[[], tuple[FleetPool, ...]],
         gateways: Callable[[], Mapping[str, str]],
         reports: Callable[[], Mapping[str, GatewayReport]],
-        control_port: int = contract.CONTROL_PORT,
+        control: Control | None = None,
         workflows: Callable[[], tuple[FleetWorkflow, ...]] = tuple,
     ) -> None:
         self._api = api
@@ -103,13 +118,14 @@ class Publisher:
         self._pools = pools
         self._gateways = gateways
         self._reports = reports
-        self._control_port = control_port
+        self._control = Control() if control is None else control
         self._workflows = workflows
         self._fleet: Fleet | None = None
+        self._told: TrustedCallers | None = None
         self._due = asyncio.Event()
 
     def mark_due(self) -> None:
-        """A pool changed."""
+        """A pool changed, or whom to believe."""
         self._due.set()
 
     async def run(self) -> None:
@@ -128,7 +144,7 @@ class Publisher:
                     continue
 
     async def publish(self) -> Fleet:
-        """Write the ConfigMap where the pools changed. Raises ApiError."""
+        """Write the ConfigMap where the pools changed, or whom to believe. Raises ApiError."""
         self._due.clear()
         known = self._fleet if self._fleet is not None else await self._published()
         pools, workflows = self._pools(), self._workflows()
@@ -138,6 +154,8 @@ class Publisher:
         issued = known.issued_at or 0.0 if known is not None else 0.0
         told = (pools, workflows, gateways)
         if known is not None and told == (known.pools, known.workflows, known.gateways) and ahead <= issued:
+            if self._told != self._control.trust():
+                await self._write(known)
             self._fleet = known
             return known
         earlier = max(ahead, issued)
@@ -147,7 +165,7 @@ class Publisher:
             pools=pools,
             workflows=workflows,
         )
-        await self._api.apply(self._config_map(fleet))
+        await self._write(fleet)
         self._fleet = fleet
         log.info("published a fleet of %d pools", len(pools))
         return fleet
@@ -155,11 +173,20 @@ class Publisher:
     async def _published(self) -> Fleet | None:
         try:
             item = await self._api.get(CONFIG_MAP, self._namespace, contract.FLEET_CONFIGMAP)
-            return Fleet.model_validate(json.loads((item.get("data") or {})[contract.FLEET_KEY]))
+            data = item.get("data") or {}
+            if contract.TRUST_KEY in data:
+                self._told = TrustedCallers.model_validate_json(data[contract.TRUST_KEY])
+            return Fleet.model_validate(json.loads(data[contract.FLEET_KEY]))
         except (NotFound, KeyError, ValueError):
             return None
 
-    def _config_map(self, fleet: Fleet) -> Object:
+    async def _write(self, fleet: Fleet) -> None:
+        trust = self._control.trust()
+        await self._api.apply(self._config_map(fleet, trust))
+        self._told = trust
+
+    def _config_map(self, fleet: Fleet, trust: TrustedCallers | None) -> Object:
+        believed = {} if trust is None else {contract.TRUST_KEY: trust.model_dump_json(by_alias=True, indent=1)}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -168,7 +195,7 @@ class Publisher:
                 "namespace": self._namespace,
                 "labels": {contract.MANAGED_BY_LABEL: contract.MANAGED_BY},
             },
-            "data": {contract.FLEET_KEY: fleet.model_dump_json(by_alias=True, indent=1)},
+            "data": {contract.FLEET_KEY: fleet.model_dump_json(by_alias=True, indent=1)} | believed,
         }
 
     async def _push(self, client: httpx.AsyncClient) -> None:
@@ -181,13 +208,16 @@ class Publisher:
             for name, address in self._gateways().items()
             if name not in reports or (reports[name].fleet_issued_at or 0.0) < fleet.issued_at
         ]
-        await asyncio.gather(*(self._put(client, address, body) for address in behind))
+        if not behind:
+            return
+        headers = {"content-type": "application/json"} | await self._control.proof.headers()
+        await asyncio.gather(*(self._put(client, address, body, headers) for address in behind))
 
-    async def _put(self, client: httpx.AsyncClient, address: str, body: bytes) -> None:
+    async def _put(self, client: httpx.AsyncClient, address: str, body: bytes, headers: Mapping[str, str]) -> None:
         host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
-        url = f"http://{host}:{self._control_port}{contract.PATH_FLEET}"
+        url = f"http://{host}:{self._control.port}{contract.PATH_FLEET}"
         try:
-            answer = await client.put(url, content=body, headers={"content-type": "application/json"})
+            answer = await client.put(url, content=body, headers=headers)
         except httpx.HTTPError as error:
             log.info("the fleet did not reach gateway %s: %r", address, error)
             return

@@ -12,6 +12,7 @@ from tidepool_api import contract
 from tidepool_api.load import LoadReport
 from tidepool_api.routing import SidecarSettings
 from tidepool_operator.cluster.kinds import Object
+from tidepool_operator.cluster.proof import OwnProof
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Sidecars:
         traffic_port: int = contract.TRAFFIC_PORT,
         proof_file: Path | None = None,
     ) -> None:
-        self._proof_file = proof_file
+        self._proof = OwnProof(proof_file)
         self._control_port = control_port
         self._traffic_port = traffic_port
         self._taken: dict[str, str] = {}
@@ -50,7 +51,7 @@ class Sidecars:
         if not waiting:
             return []
         body = settings.model_dump_json(by_alias=True).encode()
-        headers = {"content-type": "application/json"} | await asyncio.to_thread(self._proof)
+        headers = {"content-type": "application/json"} | await self._proof.headers()
         taken = await asyncio.gather(*(self._put(pod, body, digest, headers) for pod in waiting))
         return [pod["metadata"]["name"] for pod, done in zip(waiting, taken, strict=True) if not done]
 
@@ -59,15 +60,6 @@ class Sidecars:
         asked = [pod for pod in pods if _router(pod)]
         reports = await asyncio.gather(*(self._load(pod) for pod in asked))
         return {pod["metadata"]["name"]: report for pod, report in zip(asked, reports, strict=True) if report}
-
-    def _proof(self) -> dict[str, str]:
-        """The kubelet renews the file, so it is read each time; without one sidecars keep whom they believe."""
-        if self._proof_file is None:
-            return {}
-        try:
-            return {contract.HEADER_PROOF: self._proof_file.read_text(encoding="ascii").strip()}
-        except (OSError, UnicodeDecodeError):
-            return {}
 
     async def _put(self, pod: Object, body: bytes, digest: str, headers: dict[str, str]) -> bool:
         router, address = _router(pod), pod["status"]["podIP"]

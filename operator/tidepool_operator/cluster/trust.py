@@ -7,6 +7,7 @@ again and again: a cluster turns its keys over while both the old and the new on
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 60.0
 _AGAIN_SECONDS: Final = 5.0
+_FIRST_LOOK_SECONDS: Final = 10.0
 _MOST_KEYS: Final = 64
 
 
@@ -30,6 +32,7 @@ class ClusterTrust:
         self._api = api
         self._changed = changed
         self._refused = ""
+        self._looked = asyncio.Event()
         account, gateway = settings.service_account, settings.gateway_service_account
         # Without keys yet: sidecars believe nobody until they are known.
         self.callers = TrustedCallers(
@@ -53,6 +56,11 @@ class ClusterTrust:
             log.info("sidecars are told %d keys of %s", len(found.keys), found.issuer)
             self._changed()
 
+    async def looked(self) -> None:
+        """Wait for the end of the first look, whatever came of it, but not for ever."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._looked.wait(), _FIRST_LOOK_SECONDS)
+
     async def run(self) -> None:
         """Look until cancelled; what was before stays while nothing can be read, and that is said once."""
         while True:
@@ -67,7 +75,9 @@ class ClusterTrust:
                         error,
                         "those that they know" if self.callers.keys else "nobody's priority, tenant and deadline",
                     )
+                self._looked.set()
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
                 self._refused = ""
+                self._looked.set()
                 await asyncio.sleep(_LOOK_SECONDS)

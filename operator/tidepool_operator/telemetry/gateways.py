@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,7 +75,10 @@ class _Gateway:
 
 
 class Gateways:
-    """Follows every gateway pod, adds up what they say, and calls `on_demand` with the key of a pool at once."""
+    """Follows every gateway pod, adds up what they say, and calls `on_demand` with the key of a pool at once.
+
+    `proof` gives the headers by which a gateway knows us.
+    """
 
     def __init__(
         self,
@@ -85,12 +88,14 @@ class Gateways:
         *,
         port: int = CONTROL_PORT,
         look_seconds: float = 1.0,
+        proof: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
     ) -> None:
         self._addresses = addresses
         self._on_demand = on_demand
         self._clock = clock
         self._port = port
         self._look_seconds = look_seconds
+        self._proof = proof
         self._gateways: dict[str, _Gateway] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._looker: asyncio.Task[None] | None = None
@@ -175,7 +180,9 @@ class Gateways:
     async def _lines(self, address: str) -> AsyncIterator[bytes]:
         """Lines of a stream. Raises httpx.HTTPError, and ValueError for a line beyond all measure."""
         host = f"[{address}]" if ":" in address else address
-        async with self._client.stream("GET", f"http://{host}:{self._port}{PATH_LOAD_STREAM}") as response:
+        url = f"http://{host}:{self._port}{PATH_LOAD_STREAM}"
+        headers = None if self._proof is None else await self._proof()
+        async with self._client.stream("GET", url, headers=headers) as response:
             response.raise_for_status()
             rest = b""
             async for chunk in response.aiter_raw():

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tidepool_api.routing import SidecarSettings
+from tidepool_api.trust import TrustedCallers
 from tidepool_router.documents import DocumentError, dotted, line_of, load
 from tidepool_router.fleet.document import FleetDocument, FleetError, read_fleet
 from tidepool_router.keys import ApiKey, KeysError, read_keys
@@ -19,6 +21,7 @@ log = logging.getLogger("tidepool.fleet")
 
 Mark = tuple[int, int, int]
 Content = TypeVar("Content")
+_Document = TypeVar("_Document", bound=BaseModel)
 
 
 class WatchedFile(Generic[Content]):
@@ -110,12 +113,20 @@ class SettingsFile(WatchedFile[SidecarSettings]):
     """The file that a sidecar's `--settings` names."""
 
     def __init__(self, path: Path, apply: Callable[[SidecarSettings], None]) -> None:
-        super().__init__(path, "settings", _read_settings, DocumentError, apply)
+        super().__init__(path, "settings", partial(_read_document, SidecarSettings), DocumentError, apply)
 
 
-def _read_settings(text: str) -> SidecarSettings:
+class TrustFile(WatchedFile[TrustedCallers]):
+    """The file that a gateway's `--trust-file` names; the operator may not have written it yet."""
+
+    def __init__(self, path: Path, apply: Callable[[TrustedCallers], None]) -> None:
+        read = partial(_read_document, TrustedCallers)
+        super().__init__(path, "trust", read, DocumentError, apply, may_be_empty=True)
+
+
+def _read_document(kind: type[_Document], text: str) -> _Document:
     try:
-        return SidecarSettings.model_validate(load(text))
+        return kind.model_validate(load(text))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         raise DocumentError(f"{dotted(fault['loc'])}: {fault['msg']}", line_of(text, fault["loc"])) from error

@@ -16,10 +16,11 @@ from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.load import GatewayReport
-from tidepool_router.control import Handler, Response, Routes, load_endpoints, text
+from tidepool_router.control import Guarded, Handler, Response, Routes, load_endpoints, text
 from tidepool_router.errors import SettingsError, UpstreamError
 from tidepool_router.fleet.client import get
 from tidepool_router.fleet.feed import Feed
+from tidepool_router.guard import open_door
 from tidepool_router.metrics import CONTENT_TYPE, Registry
 from tidepool_router.proxy.handled import HandlerApplication
 from tidepool_router.proxy.server import Server
@@ -89,10 +90,11 @@ class Crew:
             self._demand.heard(worker, report)
         self.feed.touch()
 
-    def control(self) -> Handler:
-        """Control port of the gateway that they are together."""
+    async def control(self, services: Services) -> Handler:
+        """Control port of the gateway that they are together. Raises SettingsError for a bad trust file."""
+        door = await open_door(self.options, self._registry, services)
         loads = load_endpoints(self.feed, self._demand.report).table
-        return Routes(
+        routes = Routes(
             {
                 ("GET", contract.PATH_HEALTH): self._health,
                 ("GET", contract.PATH_READY): self._ready,
@@ -101,6 +103,7 @@ class Crew:
                 **loads,
             }
         )
+        return Guarded(door, routes)
 
     def metrics(self) -> Handler:
         """Metrics port: all pages as one."""
@@ -190,12 +193,12 @@ async def run(options: Options, arguments: Sequence[str]) -> None:
         stack.push_async_callback(crew.close)
         await crew.start()
         ports = []
-        for name, handler, at in (
-            ("control", crew.control(), options.control_port),
-            ("metrics", crew.metrics(), options.metrics_port),
+        for name, handler, host, at in (
+            ("control", await crew.control(services), options.control_host, options.control_port),
+            ("metrics", crew.metrics(), "", options.metrics_port),
         ):
             server = Server(HandlerApplication(services, handler), options.limits, name)
-            ports.append(await server.start(options.host, at))
+            ports.append(await server.start(host or options.host, at))
             stack.push_async_callback(server.close)
         where = {"port": port, "metrics_port": ports[1], "control_port": ports[0], "workers": options.workers}
         _log.info("the gateway is serving", extra=where)

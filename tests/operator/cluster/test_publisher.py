@@ -3,7 +3,8 @@
 from typing import Any
 
 from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
-from tidepool_operator.cluster.gateways import Publisher
+from tidepool_api.trust import PublicKey, TrustedCallers, subject_of
+from tidepool_operator.cluster.gateways import Control, Publisher
 from tidepool_operator.errors import NotFound
 
 
@@ -60,3 +61,31 @@ async def test_workflows_are_told_with_the_pools_and_again_when_they_change() ->
 
     told = [Fleet.model_validate_json(item["data"]["fleet.json"]).workflows for item in api.items]
     assert told == [tuple(workflows[:1]), tuple(workflows)]
+
+
+def believing(*kids: str) -> TrustedCallers:
+    keys = tuple(PublicKey(kty="RSA", kid=kid) for kid in kids)
+    return TrustedCallers(issuer="https://cluster", keys=keys, operators=(subject_of("tidepool", "operator"),))
+
+
+async def test_whom_to_believe_stands_beside_the_fleet_and_is_written_when_it_changes() -> None:
+    """No push carries it: whoever can push could say that he is the operator."""
+    api = Written()
+    trusted: list[TrustedCallers | None] = [believing("one")]
+
+    def started() -> Publisher:
+        return Publisher(api, "tidepool", tuple, dict, dict, Control(trust=lambda: trusted[-1]))  # type: ignore[arg-type]
+
+    publisher = started()
+    first = await publisher.publish()
+    await publisher.publish()
+    trusted.append(believing("one", "two"))
+    turned = await publisher.publish()
+    again = await started().publish()  # another operator finds what this one wrote
+    trusted.append(None)
+    await publisher.publish()
+
+    told = [item["data"].get("trust.json") for item in api.items]
+    assert [text and TrustedCallers.model_validate_json(text) for text in told] == trusted
+    assert first.issued_at == turned.issued_at == again.issued_at, "gateways have nothing to take anew"
+    assert "trust" not in api.items[0]["data"]["fleet.json"]

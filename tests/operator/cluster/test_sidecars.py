@@ -11,8 +11,9 @@ from aiohttp import web
 
 from tidepool_api.load import GatewayReport, LoadReport
 from tidepool_api.routing import Fleet, FleetPool, SidecarSettings
-from tidepool_operator.cluster.gateways import Gateways, Publisher
+from tidepool_operator.cluster.gateways import Control, Gateways, Publisher
 from tidepool_operator.cluster.kinds import Kind, Object
+from tidepool_operator.cluster.proof import OwnProof
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.errors import NotFound
 
@@ -137,7 +138,9 @@ class Stored:
         return self.pods
 
 
-def publisher(stored: Stored, pools: list[FleetPool], port: int = 0, **reports: float) -> Publisher:
+def publisher(
+    stored: Stored, pools: list[FleetPool], port: int = 0, proof: Path | None = None, **reports: float
+) -> Publisher:
     told = {name: GatewayReport(fleet_issued_at=at) for name, at in reports.items()}
     return Publisher(
         stored,  # type: ignore[arg-type]
@@ -145,7 +148,7 @@ def publisher(stored: Stored, pools: list[FleetPool], port: int = 0, **reports: 
         lambda: tuple(pools),
         lambda: {"g": "127.0.0.1"},
         lambda: told,
-        port,
+        Control(port, OwnProof(proof)),
     )
 
 
@@ -179,12 +182,14 @@ async def test_a_clock_that_was_put_back_does_not_keep_a_fleet_from_the_gateways
     assert same > first  # another operator, whose gateways have the fleet of the one before
 
 
-async def test_only_a_gateway_that_is_behind_gets_the_fleet() -> None:
+async def test_only_a_gateway_that_is_behind_gets_the_fleet_with_our_proof(tmp_path: Path) -> None:
     import httpx
 
+    token = tmp_path / "token"
+    token.write_text("a.b.c\n")
     async with router() as there, httpx.AsyncClient() as client:
         stored = Stored()
-        behind = publisher(stored, [A], there.port, g=1.0)
+        behind = publisher(stored, [A], there.port, token, g=1.0)
         issued = (await behind.publish()).issued_at
         await behind._push(client)
         level = publisher(stored, [A], there.port, g=issued or 0.0)
@@ -192,6 +197,7 @@ async def test_only_a_gateway_that_is_behind_gets_the_fleet() -> None:
         await level._push(client)
 
     assert [Fleet.model_validate_json(text).issued_at for text in there.taken] == [issued]
+    assert there.proofs == ["a.b.c"]
 
 
 async def test_gateways_are_told_apart_by_whether_they_take_requests() -> None:

@@ -25,12 +25,13 @@ class Gateway:
     opened: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     status: bytes = HEAD
     server: asyncio.Server | None = None
+    heads: list[bytes] = field(default_factory=list)
 
     async def start(self) -> None:
         self.server = await asyncio.start_server(self._serve, self.address, self.port)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(self.status)
         self.streams.append(writer)
         self.opened.release()
@@ -69,8 +70,16 @@ class World:
         self.now = 1000.0
         self.asked: asyncio.Queue[str] = asyncio.Queue()
         self.gateways = Gateways(
-            lambda: self.addresses, self.asked.put_nowait, lambda: self.now, port=port, look_seconds=0.01
+            lambda: self.addresses,
+            self.asked.put_nowait,
+            lambda: self.now,
+            port=port,
+            look_seconds=0.01,
+            proof=self._proof,
         )
+
+    async def _proof(self) -> dict[str, str]:
+        return {"x-tidepool-proof": f"token-{len(self.one.streams)}"}
 
     def demand(self) -> Demand:
         return self.gateways.demand(POOL)
@@ -108,6 +117,15 @@ async def test_demand_is_the_sum_over_the_gateways(world: World) -> None:
     found = await world.until(lambda demand: demand.in_flight == Known(12))
 
     assert found == Demand(held=Known(3), refused=Known(0), in_flight=Known(12), gateways=2)
+
+
+async def test_each_stream_is_asked_for_with_the_proof_of_that_moment(world: World) -> None:
+    await world.one.connected()
+    world.one.hang_up()
+    await world.one.connected()
+
+    shown = [head.partition(b"x-tidepool-proof: ")[2].partition(b"\r\n")[0] for head in world.one.heads]
+    assert shown == [b"token-0", b"token-1"]
 
 
 async def test_the_first_held_request_calls_at_once(world: World) -> None:

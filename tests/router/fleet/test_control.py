@@ -17,6 +17,7 @@ from tidepool_router.control import (
     sidecar_control,
     sidecar_metrics,
 )
+from tidepool_router.door import Door, Writer
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.sidecar import SidecarState
 
@@ -106,7 +107,7 @@ def document(name: str, issued_at: float | None = None) -> bytes:
 
 
 async def test_a_gateway_is_ready_with_a_fleet_and_until_it_drains(gateway: GatewayFleet) -> None:
-    control = gateway_control(gateway, 30.0)
+    control = gateway_control(gateway, 30.0, Door(Writer.EVERYBODY))
     assert (await ask(control, "GET", "/healthz"))[0] == 200
     assert (await ask(control, "GET", "/readyz"))[0] == 503
     assert (await ask(control, "PUT", "/fleet", document("a")))[0] == 204
@@ -117,7 +118,7 @@ async def test_a_gateway_is_ready_with_a_fleet_and_until_it_drains(gateway: Gate
 
 
 async def test_fleets_are_put_in_order(gateway: GatewayFleet) -> None:
-    control = gateway_control(gateway, 30.0)
+    control = gateway_control(gateway, 30.0, Door(Writer.EVERYBODY))
     assert (await ask(control, "PUT", "/fleet", document("new", 20.0)))[0] == 204
     assert (await ask(control, "PUT", "/fleet", document("new", 20.0)))[0] == 204  # sent again: nothing to mend
     assert (await ask(control, "PUT", "/fleet", document("old", 10.0)))[0] == 409
@@ -135,7 +136,7 @@ async def test_fleets_are_put_in_order(gateway: GatewayFleet) -> None:
     ],
 )
 async def test_a_bad_fleet_is_refused_whole(gateway: GatewayFleet, body: bytes, reason: str) -> None:
-    control = gateway_control(gateway, 30.0)
+    control = gateway_control(gateway, 30.0, Door(Writer.EVERYBODY))
     await ask(control, "PUT", "/fleet", document("a"))
 
     status, text = await ask(control, "PUT", "/fleet", body)
@@ -145,7 +146,7 @@ async def test_a_bad_fleet_is_refused_whole(gateway: GatewayFleet, body: bytes, 
 
 
 async def test_a_gateways_report_and_page(gateway: GatewayFleet) -> None:
-    control = gateway_control(gateway, 30.0)
+    control = gateway_control(gateway, 30.0, Door(Writer.EVERYBODY))
     await ask(control, "PUT", "/fleet", document("ns/a", 5.0))
 
     report = GatewayReport.decode((await ask(control, "GET", "/tidepool/load"))[1])

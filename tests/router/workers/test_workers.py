@@ -82,7 +82,7 @@ async def test_a_worker_that_dies_is_started_again_and_gets_the_fleet_that_was_p
     fleet = str(tmp_path / "none.json")
     async with (
         ScriptedEngine() as engine,
-        gateways("--fleet", fleet, "--wait-for-file", ready="/healthz") as gateway,
+        gateways("--fleet", fleet, "--wait-for-file", "--control-open", ready="/healthz") as gateway,
     ):
         assert (await asked(gateway.url(2), "/readyz")).status_code == 503
         pools = (FleetPool(name="default/pool", models=("tiny",), endpoints=(engine.url,)),)
