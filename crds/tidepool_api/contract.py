@@ -26,6 +26,9 @@ ROLE_MIXED: Final = "mixed"
 COMPONENT_GATEWAY: Final = "gateway"
 COMPONENT_OPERATOR: Final = "operator"
 
+# "true" on the pods of a pool whose sidecars have TLS_PORT.
+TLS_LABEL: Final = f"{GROUP}/tls"
+
 # On the pods of a pool whose spec.rollout.restart is set: its value.
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
 
@@ -39,6 +42,7 @@ ENGINE_PORT: Final = 8000  # on 127.0.0.1 only
 TRAFFIC_PORT: Final = 8080
 METRICS_PORT: Final = 8081
 CONTROL_PORT: Final = 8082
+TLS_PORT: Final = 8443  # of sidecars: what TRAFFIC_PORT serves, over TLS, where the installation wants that
 SERVICE_PORT: Final = 80  # of a pool's Service and of the gateway's; both lead to TRAFFIC_PORT
 
 # Sidecar and gateway, control port.
@@ -70,6 +74,9 @@ PROOF_KEY: Final = "token"
 PROOF_FILE: Final = f"{PROOF_FOLDER}/{PROOF_KEY}"
 PROOF_AUDIENCE: Final = "tidepool"
 PROOF_SECONDS: Final = 3600  # its lifetime; the kubelet renews it when four fifths are over
+
+# A sidecar's certificate, its key and the authorities of its peers' certificates: tls.crt, tls.key, ca.crt.
+TLS_FOLDER: Final = "/etc/tidepool-tls"
 
 # Request headers.
 HEADER_PRIORITY: Final = "x-tidepool-priority"
@@ -153,3 +160,13 @@ def peers_service(pool: str) -> str:
 def peers_url(pool: str, namespace: str) -> str:
     """Endpoint source of a pool for a gateway: each A record of the host is one sidecar."""
     return f"dns+http://{peers_service(pool)}.{namespace}.svc:{TRAFFIC_PORT}"
+
+
+def tls_peers_service(pool: str) -> str:
+    """The headless Service of the pods that have TLS_PORT."""
+    return f"{pool}-peers-tls"
+
+
+def tls_peers_url(pool: str, namespace: str) -> str:
+    """As `peers_url`, of the pods that have TLS_PORT."""
+    return f"dns+https://{tls_peers_service(pool)}.{namespace}.svc:{TLS_PORT}"

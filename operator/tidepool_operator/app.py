@@ -15,7 +15,7 @@ from tidepool_operator.autoscaler import Autoscaler, AutoscalerSettings
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.canary import Canary
 from tidepool_operator.cluster.client import Client
-from tidepool_operator.cluster.gateways import Gateways, Publisher
+from tidepool_operator.cluster.gateways import Control, Gateways, Publisher
 from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.lease import Lease
@@ -31,7 +31,7 @@ from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyReque
 from tidepool_operator.events import Recorder
 from tidepool_operator.handlers import SELECTORS, Watches
 from tidepool_operator.orphans import Orphans
-from tidepool_operator.pool.model import RenderSettings
+from tidepool_operator.pool.model import RenderSettings, SidecarTLS
 from tidepool_operator.reconcile import Reconciler, Sources
 from tidepool_operator.settings import LEASE_NAME, Settings
 from tidepool_operator.telemetry.gateways import Gateways as GatewayStreams
@@ -78,7 +78,16 @@ class Operator:
         self._sidecars = Sidecars(proof_file=settings.proof_file)
         proof = OwnProof(settings.proof_file)
         self._names = Names()
-        self._view = View(self._api, self.store, self._gateways.addresses, self._pool_due, self._leading)
+        secret, name = settings.sidecar_tls_secret, settings.sidecar_tls_server_name
+        self._tls = SidecarTLS(secret, name) if secret else None
+        self._view = View(
+            self._api,
+            self.store,
+            self._gateways.addresses,
+            self._pool_due,
+            self._leading,
+            tls=self._tls is not None,
+        )
         history = (
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
         )
@@ -96,9 +105,8 @@ class Operator:
             self._view.fleet,
             self._gateways.reachable,
             self._autoscaler.gateways.reports,
-            workflows=self._view.workflows,
-            trust=self._callers,
-            proof=proof,
+            Control(proof=proof, trust=self._callers),
+            self._view.workflows,
         )
         recorder = Recorder(self._api, settings.identity)
         self._trust = ClusterTrust(self._open, settings, self._trust_changed) if settings.trust else None
@@ -176,7 +184,7 @@ class Operator:
     def _render(self) -> RenderSettings:
         trust = self._callers()
         image, namespace = self._settings.router_image, self._settings.namespace
-        return RenderSettings(image, namespace, trust, self._schema.stale)
+        return RenderSettings(image, namespace, trust, self._schema.stale, self._tls)
 
     def _callers(self) -> TrustedCallers | None:
         return None if self._trust is None else self._trust.callers

@@ -41,6 +41,9 @@ class Settings:
     service_account: str = ""
     gateway_service_account: str = ""
     proof_file: Path = Path(contract.PROOF_FILE)
+    # Secret in each pool's namespace with which sidecars serve gateways over TLS; empty: plain HTTP.
+    sidecar_tls_secret: str = ""
+    sidecar_tls_server_name: str = ""
 
 
 def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -76,6 +79,14 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         "--gateway-service-account", default=environment.get("TIDEPOOL_GATEWAY_SERVICE_ACCOUNT", "")
     )
     parser.add_argument("--proof-file", type=Path, default=Path(contract.PROOF_FILE), help="our own token for it")
+    parser.add_argument(
+        "--sidecar-tls-secret",
+        default=environment.get("TIDEPOOL_SIDECAR_TLS_SECRET", ""),
+        help="Secret in each pool's namespace with which sidecars serve gateways over TLS",
+    )
+    parser.add_argument(
+        "--sidecar-tls-server-name", default=environment.get("TIDEPOOL_SIDECAR_TLS_SERVER_NAME", "")
+    )
     parser.add_argument("--kubeconfig", default=None, help="default: $KUBECONFIG, or the pod's service account")
     given = parser.parse_args(arguments)
     names = [name.strip() for name in given.watch_namespaces.split(",")]
@@ -96,6 +107,8 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         service_account=given.service_account,
         gateway_service_account=given.gateway_service_account,
         proof_file=given.proof_file,
+        sidecar_tls_secret=given.sidecar_tls_secret,
+        sidecar_tls_server_name=given.sidecar_tls_server_name,
     )
 
 

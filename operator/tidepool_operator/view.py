@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from tidepool_api.contract import ENGINE_CONTAINER
+from tidepool_api.contract import ENGINE_CONTAINER, TLS_LABEL
 from tidepool_api.routing import FleetPool, FleetWorkflow
 from tidepool_api.scaling import Scaling
 from tidepool_operator.cluster.api import Api
@@ -17,6 +17,7 @@ from tidepool_operator.pool.model import parse_time
 from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
+from tidepool_operator.pool.sidecar_tls import endpoints
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
 from tidepool_operator.scaling.spec import from_api
 
@@ -37,12 +38,15 @@ class View:
         gateways: Callable[[], Mapping[str, str]],
         mark_due: Callable[[Key], None],
         leads: Callable[[], bool],
+        *,
+        tls: bool = False,
     ) -> None:
         self._api = api
         self._store = store
         self._gateways = gateways
         self._mark_due = mark_due
         self._leads = leads
+        self._tls = tls  # gateways speak TLS with the sidecars that can
         self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
         self._fleet: dict[str, tuple[int, FleetPool]] = {}
 
@@ -88,8 +92,15 @@ class View:
                 if not problems:
                     known = self._fleet[uid] = (generation, fleet_pool(pool))
             if known is not None:
-                found.append(known[1])
+                found.append(self._secured(known[1], key_of(raw)) if self._tls else known[1])
         return tuple(sorted(found, key=lambda pool: pool.name))
+
+    def _secured(self, pool: FleetPool, key: Key) -> FleetPool:
+        """Pods from before TLS was wanted are asked for as long as there are any."""
+        pods = self._store.of_pool(POD, key)
+        all_have_it = all((pod["metadata"].get("labels") or {}).get(TLS_LABEL) for pod in pods)
+        found = endpoints(key.name, key.namespace, all_have_it=all_have_it)
+        return pool.model_copy(update={"endpoints": found})
 
     def workflows(self) -> tuple[FleetWorkflow, ...]:
         """Workflows that are accepted as they stand, as gateways see them, as many as a ConfigMap holds."""

@@ -56,6 +56,7 @@ class Options:
     workflow_hosts: tuple[str, ...] = ()
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_port: int | None = None  # None: `port` serves TLS where there is a certificate
     pod_ca: Path | None = None
     pod_server_name: str | None = None
     proof_file: Path | None = None
@@ -117,6 +118,8 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             workers=given.workers,
             worker_fd=given.worker_fd,
         )
+    if given.tls_port is not None and given.tls_cert is None:
+        raise SettingsError("--tls-port needs --tls-cert and --tls-key; give them too, or leave it out")
     host, engine_port = engine_address(given.engine)
     return dataclasses.replace(
         common,
@@ -124,6 +127,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         engine_port=engine_port,
         settings_file=given.settings,
         model=given.model,
+        tls_port=given.tls_port,
         peers=given.peers,
         pod_address=environment.get("POD_IP") or None,
     )
@@ -217,6 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     sidecar.add_argument("--engine", required=True, metavar="URL", help="like http://127.0.0.1:8000")
     sidecar.add_argument("--settings", type=Path, metavar="FILE", help="start value of the pool's settings")
     sidecar.add_argument("--model", help="what the engine must serve to be ready")
+    sidecar.add_argument("--tls-port", type=int, help="serve TLS there, and plain HTTP on --port as well")
     sidecar.add_argument("--peers", metavar="URL", help="the pool's other sidecars, like dns+http://host:8080")
     gateway = roles.add_parser("gateway", help="the front door to all pools")
     gateway.add_argument(

@@ -33,6 +33,7 @@ EVERYTHING: dict[str, Any] = {
     "gateway.accessLog": True,
     "gateway.tls.secretName": "gateway-tls",
     "gateway.podTLS": {"caSecretName": "pods-tls", "serverName": "pods.example"},
+    "router.tls.secretName": "pods-tls",
     "gateway.extraEnv": [{"name": "A", "value": "1"}],
     "gateway.service.annotations": {"a": "b"},
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
@@ -169,6 +170,28 @@ def test_plain_http_is_what_an_installation_begins_with(render: Render) -> None:
     arguments = _container(render().pods()[GATEWAY])["args"]
 
     assert not {"--tls-cert", "--tls-key", "--pod-ca", "--pod-server-name"} & set(arguments)
+
+
+def test_one_value_switches_tls_on_between_gateways_and_sidecars(render: Render) -> None:
+    chart = render({"router.tls.secretName": "pod-tls"})
+    gateway, operator = chart.pods()[GATEWAY], chart.pods()[OPERATOR]
+    options = parse(_container(gateway)["args"], {})
+    (volume,) = [each for each in gateway["spec"]["volumes"] if each["name"] == "pod-ca"]
+    settings = read(_container(operator)["args"], _env(operator))
+
+    assert volume["secret"] == {"secretName": "pod-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    assert (str(options.pod_ca), options.pod_server_name) == ("/etc/tidepool-pod-ca/ca.crt", "tidepool-sidecar")
+    assert (settings.sidecar_tls_secret, settings.sidecar_tls_server_name) == ("pod-tls", "tidepool-sidecar")
+    assert "secrets" not in str([item["rules"] for item in chart.all("Role", "ClusterRole")]), "it is never read"
+
+    own = render({"router.tls.secretName": "pod-tls", "gateway.podTLS": {"caSecretName": "ca", "serverName": "n"}})
+    gateway = own.pods()[GATEWAY]
+    (volume,) = [each for each in gateway["spec"]["volumes"] if each["name"] == "pod-ca"]
+    assert (volume["secret"]["secretName"], parse(_container(gateway)["args"], {}).pod_server_name) == ("ca", "n")
+
+    without = render({})
+    assert not read(["run"], _env(without.pods()[OPERATOR])).sidecar_tls_secret
+    assert parse(_container(without.pods()[GATEWAY])["args"], {}).pod_server_name is None
 
 
 def test_a_gateway_is_given_its_whole_drain(render: Render) -> None:

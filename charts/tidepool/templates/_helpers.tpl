@@ -106,3 +106,8 @@ imagePullSecrets:
       - serviceAccountToken: {audience: tidepool, expirationSeconds: 3600, path: token}
 {{- end -}}
 {{- end }}
+
+{{/* Secret with the authorities of the sidecars' certificates; empty where there is none. */}}
+{{- define "tidepool.podCA" -}}
+{{- .Values.gateway.podTLS.caSecretName | default .Values.router.tls.secretName -}}
+{{- end }}

@@ -17,6 +17,14 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class SidecarTLS:
+    """`secret_name`: of a Secret in each pool's namespace. `server_name`: what all certificates name."""
+
+    secret_name: str
+    server_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RenderSettings:
     """What the operator's own installation adds to what a pool asks for."""
 
@@ -26,6 +34,8 @@ class RenderSettings:
     trust: TrustedCallers | None = None
     # Fields of a ModelPool that the cluster's CRD lacks.
     stale_fields: tuple[str, ...] = ()
+    # Between gateways and sidecars; None: plain HTTP.
+    tls: SidecarTLS | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from tidepool_api.modelpool import ModelPool
 from tidepool_api.routing import FleetPool, SidecarSettings
 from tidepool_api.trust import subject_of
 from tidepool_api.units import duration_seconds
-from tidepool_operator.pool import engine_args
+from tidepool_operator.pool import engine_args, sidecar_tls
 from tidepool_operator.pool.model import Object, RenderSettings
 from tidepool_operator.pool.pod import pod_template, settings_config_map
 from tidepool_operator.pool.podtemplate import merge_template
@@ -31,7 +31,10 @@ class Rendered:
 
 def render(pool: ModelPool, settings: RenderSettings) -> Rendered:
     """Raises ValueError, naming the field, for a spec that cannot be rendered."""
-    template = merge_template(pod_template(pool, settings.router_image), pool.spec.pod_template)
+    made = pod_template(pool, settings.router_image)
+    if settings.tls is not None:
+        sidecar_tls.with_tls(made, pool.metadata.name, pool.metadata.namespace, settings.tls)
+    template = merge_template(made, pool.spec.pod_template)
     # What the selectors and the gateways rely on cannot be merged away.
     labels = template.setdefault("metadata", {}).setdefault("labels", {})
     labels |= _labels(pool) | {contract.ROLE_LABEL: contract.ROLE_MIXED}
@@ -46,7 +49,7 @@ def render(pool: ModelPool, settings: RenderSettings) -> Rendered:
             _service_account(pool),
             _config_map(pool, settings),
             _network_policy(pool, settings),
-            *_services(pool),
+            *_services(pool, settings),
             _disruption_budget(pool),
         ),
     )
@@ -172,7 +175,7 @@ def _config_map(pool: ModelPool, settings: RenderSettings) -> Object:
     return _object(pool, "v1", "ConfigMap", name, data={contract.SETTINGS_KEY: text})
 
 
-def _services(pool: ModelPool) -> tuple[Object, Object]:
+def _services(pool: ModelPool, settings: RenderSettings) -> tuple[Object, ...]:
     selected = {contract.POOL_LABEL: pool.metadata.name, contract.ROLE_LABEL: contract.ROLE_MIXED}
     own = {
         "selector": selected,
@@ -204,7 +207,13 @@ def _services(pool: ModelPool) -> tuple[Object, Object]:
     return (
         _object(pool, "v1", "Service", name, spec=own),
         _object(pool, "v1", "Service", contract.peers_service(name), spec=peers),
+        *([] if settings.tls is None else [_tls_service(pool, selected)]),
     )
+
+
+def _tls_service(pool: ModelPool, selected: dict[str, str]) -> Object:
+    name = contract.tls_peers_service(pool.metadata.name)
+    return _object(pool, "v1", "Service", name, spec=sidecar_tls.peers_spec(selected))
 
 
 def _disruption_budget(pool: ModelPool) -> Object:
@@ -236,6 +245,7 @@ def _network_policy(pool: ModelPool, settings: RenderSettings) -> Object:
         "policyTypes": ["Ingress"],
         "ingress": [
             {"from": [*callers, peers, gateways, operator], "ports": [_port(contract.TRAFFIC_PORT)]},
+            *([] if settings.tls is None else [{"from": [gateways, peers], "ports": [_port(contract.TLS_PORT)]}]),
             {"from": [gateways, operator], "ports": [_port(contract.CONTROL_PORT)]},
             # Whoever scrapes is not known here; the page holds figures only.
             {"ports": [_port(contract.METRICS_PORT)]},

@@ -46,7 +46,10 @@ class Members:
 
     def sweep(self) -> None:
         """Bring pods and listeners in line with the endpoints known now."""
-        found = [*self._fixed, *(endpoint for group in self._resolved.values() for endpoint in group)]
+        resolved = [endpoint for group in self._resolved.values() for endpoint in group]
+        # A pod that is named for TLS is not asked without, whatever other name leads to it.
+        secured = {endpoint.host for endpoint in resolved if endpoint.trust is not None}
+        found = [*self._fixed, *(each for each in resolved if each.trust is not None or each.host not in secured)]
         added, gone = self._pool.set_pods(found)
         for pod in gone:
             self._end(self._listeners.pop(pod.key))

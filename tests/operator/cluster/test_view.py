@@ -14,12 +14,12 @@ from tidepool_operator.view import View, pod_state
 SCALING = {"minReplicas": 0, "maxReplicas": 4}
 
 
-def view(*pools: Object) -> tuple[View, Store]:
+def view(*pools: Object, tls: bool = False) -> tuple[View, Store]:
     store = Store()
     for raw in pools:
         store.put(MODEL_POOL, raw)
     nobody: Any = None
-    return View(Api(nobody), store, dict, lambda _: None, lambda: True), store
+    return View(Api(nobody), store, dict, lambda _: None, lambda: True, tls=tls), store
 
 
 def changed(raw: Object, **spec: Any) -> Object:
@@ -95,3 +95,30 @@ def test_gateways_get_the_workflows_that_are_accepted_as_they_stand() -> None:
     assert [(found.name, found.spec) for found in seen.workflows()] == [
         ("default/sound", {"steps": [{"name": "sound"}]})
     ]
+
+
+@pytest.mark.parametrize(
+    ("tls", "pods", "endpoints", "why"),
+    [
+        (False, ("old", "new"), ("plain",), "it is not wanted, or not any more: all pods still serve plain HTTP"),
+        (True, ("new", "new"), ("secure",), "all pods have it"),
+        (True, (), ("secure",), "the next one will have it"),
+        (True, ("old", "new"), ("secure", "plain"), "pods of the revision before have none"),
+    ],
+)
+def test_gateways_speak_tls_with_the_pods_that_can_and_with_no_other_longer_than_there_is_one(
+    tls: bool, pods: tuple[str, ...], endpoints: tuple[str, ...], why: str
+) -> None:
+    urls = {
+        "plain": "dns+http://llama-peers.default.svc:8080",
+        "secure": "dns+https://llama-peers-tls.default.svc:8443",
+    }
+    seen, store = view(raw_pool("llama"), tls=tls)
+    for number, kind in enumerate(pods):
+        item = pod(f"p{number}", "r")
+        item["metadata"]["resourceVersion"] = "1"
+        if kind == "new":
+            item["metadata"]["labels"]["tidepool.dev/tls"] = "true"
+        store.put(POD, item)
+
+    assert seen.fleet()[0].endpoints == tuple(urls[name] for name in endpoints), why

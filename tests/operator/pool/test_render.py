@@ -8,8 +8,9 @@ import pytest
 from pools.objects import SETTINGS, observe, raw_pool
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.trust import PublicKey, TrustedCallers
-from tidepool_operator.pool.model import RenderSettings
+from tidepool_operator.pool.model import RenderSettings, SidecarTLS
 from tidepool_operator.pool.render import Rendered, deployment, fleet_pool, render, sidecar_settings
+from tidepool_router.settings import parse
 
 
 def rendered(**spec: Any) -> Rendered:
@@ -255,6 +256,49 @@ def test_nobody_but_the_named_ones_reaches_the_traffic_port() -> None:
     assert ports == {8080}
     assert {"podSelector": {}} not in sources
     assert {"podSelector": {"matchLabels": {"app": "web"}}} in sources
+
+
+TLS = replace(SETTINGS, tls=SidecarTLS("pod-tls", "tidepool-sidecar"))
+
+
+def test_with_tls_the_router_serves_it_by_the_mounted_secret_beside_the_plain_port() -> None:
+    made = render(observe(raw_pool()).pool, TLS)
+    spec = made.template["spec"]
+    router, engine = spec["initContainers"][0], spec["containers"][0]
+    options = parse(router["args"], {})
+    (volume,) = [entry for entry in spec["volumes"] if "secret" in entry]
+    (mount,) = [entry for entry in router["volumeMounts"] if entry["name"] == volume["name"]]
+
+    assert volume["secret"]["secretName"] == "pod-tls"
+    assert {str(options.tls_cert), str(options.tls_key), str(options.pod_ca)} == {
+        f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]
+    }
+    assert (options.port, options.tls_port, options.control_port) == (8080, 8443, 8082), "probes stay plain"
+    assert (options.pod_server_name, options.peers) == (
+        "tidepool-sidecar",
+        "dns+https://llama-peers-tls.default.svc:8443",
+    )
+    assert all(entry["name"] != volume["name"] for entry in engine["volumeMounts"])
+    assert made.template["metadata"]["labels"]["tidepool.dev/tls"] == "true"
+    assert made.revision != rendered().revision
+
+
+def test_with_tls_a_service_names_the_pods_that_have_it_and_gateways_and_peers_reach_them() -> None:
+    plain = {(item["kind"], item["metadata"]["name"]): item for item in rendered().objects}
+    made = {
+        (item["kind"], item["metadata"]["name"]): item for item in render(observe(raw_pool()).pool, TLS).objects
+    }
+    service = made.pop(("Service", "llama-peers-tls"))["spec"]
+    rules = made.pop(("NetworkPolicy", "llama"))["spec"]["ingress"]
+    before = plain.pop(("NetworkPolicy", "llama"))["spec"]["ingress"]
+    (added,) = [rule for rule in rules if rule not in before]
+
+    assert made == plain, "all else is as without"
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    assert service["selector"]["tidepool.dev/tls"] == "true"
+    assert service["ports"][0]["port"] == added["ports"][0]["port"] == 8443
+    components = [peer["podSelector"]["matchLabels"] for peer in added["from"]]
+    assert components == [{"tidepool.dev/component": "gateway"}, {"tidepool.dev/pool": "llama"}]
 
 
 def test_gateways_see_names_and_aliases() -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import trustme
 from scripted.certificates import POD_NAME, Secret, client_of
 from scripted.clients import RawClient, chat, post
 from scripted.peers import ONE, TWO
+from scripted.programs import run_program
 from scripted.routers import RunningRouter, until
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
@@ -303,3 +306,93 @@ async def test_peers_hand_on_over_tls(member: Any, own: OwnCertificate, secret: 
 
     assert answer.status == 200
     assert json.loads(engine.requests[0].body)["model"] == "tiny"
+
+
+async def test_while_pods_are_replaced_each_is_asked_as_it_can_be_asked(
+    sidecar: Any, own: OwnCertificate, trust: Trust
+) -> None:
+    """A pod with TLS is named by both sources, and must not get its requests without."""
+    names = {"peers.svc": ["127.0.0.1", "127.0.2.1"], "peers-tls.svc": []}
+    async with ScriptedEngine() as engine:
+        plain = await sidecar(engine.url, address=("127.0.0.1", 0))
+        secure = await sidecar(engine.url, address=("127.0.2.1", 0), tls=own.context, pod="pod-2")
+        fleet = GatewayFleet(name="g", boot="b", lookup=lambda host: names[host], trust=trust)
+        urls = (f"dns+https://peers-tls.svc:{secure.port}", f"dns+http://peers.svc:{plain.port}")
+        pool = FleetPool(name="p", models=("m",), endpoints=urls)
+
+        def asked() -> set[str]:
+            return {key for key, pod in fleet.pools["p"].pods.items() if not pod.leaving}
+
+        try:
+            fleet.apply(Fleet(pools=(pool,)))
+            before = {f"127.0.0.1:{plain.port}", f"127.0.2.1:{plain.port}"}
+            await until(lambda: asked() == before)
+            names["peers-tls.svc"] = ["127.0.2.1"]
+            after = {f"127.0.0.1:{plain.port}", f"https://127.0.2.1:{secure.port}"}
+            await until(lambda: asked() == after)
+            await until(lambda: [pod.streaming for pod in fleet.pools["p"].pods.values()] == [True] * 2)
+        finally:
+            await fleet.close()
+
+
+@pytest.mark.traffic
+async def test_a_sidecar_serves_tls_beside_plain_http_reloads_it_and_drains_both(
+    secret: Secret, trust: Trust
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    end = asyncio.Event()
+
+    async def script(seen: Seen) -> None:
+        await seen.begin_stream()
+        await seen.chunk(b"data: 1\n\n")
+        await end.wait()
+        await seen.chunk(_DONE)
+        await seen.chunk(b"")
+
+    client = client_of(secret.authority)
+    files = ("--tls-cert", str(secret.certificate), "--tls-key", str(secret.key), "--tls-port", str(port))
+    async with (
+        ScriptedEngine(script) as engine,
+        run_program("sidecar", "--engine", engine.url, *files, ready="/engine/ready") as running,
+    ):
+        await _eventually(lambda: _open(port))  # the control port is there first
+        before = await _serial(port, client)
+        secret.issue("127.0.0.1", POD_NAME)
+        await _eventually(lambda: _renewed(port, client, before))
+        async with RawClient(port, tls=client) as safe, RawClient(running.port) as plain:
+            for raw in (safe, plain):
+                await raw.send(post(chat(stream=True)))
+                await raw.head()
+                assert await raw.chunk() == b"data: 1\n\n"
+            running.process.terminate()
+            await _eventually(
+                lambda: _open(port, wanted=False)
+            )  # it takes nobody new, and goes on with those that it has
+            end.set()
+            for raw in (safe, plain):
+                assert [await raw.chunk(), await raw.chunk()] == [_DONE, b""]
+        status, _ = await running.ended()
+
+    assert status == 0
+
+
+async def _eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what another process does, of which there is no event here."""
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def _renewed(port: int, client: ssl.SSLContext, before: str) -> bool:
+    return await _serial(port, client) != before
+
+
+async def _open(port: int, *, wanted: bool = True) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionError:
+        return not wanted
+    writer.close()
+    return wanted
