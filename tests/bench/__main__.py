@@ -31,7 +31,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--work",
         default="",
-        help="works, comma between them: rate, low-rate, peak, paced, stream, half, idle, bodies, pods",
+        help="works, comma between them: rate, low-rate, peak, paced, stream, half, idle, bodies, late-bodies, "
+        "pods",
     )
     parser.add_argument("--proxy-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
@@ -103,7 +104,7 @@ def _planned(arguments: argparse.Namespace) -> list[Work]:
     every = works(arguments.rate, arguments.low_rate)
     if wanted:
         return [work for work in every if work.name in wanted]
-    return [work for work in every if arguments.full or work.name != "low-rate"]
+    return [work for work in every if arguments.full or work.name not in ("low-rate", "late-bodies")]
 
 
 def _half_of_capacity(programs: Programs, setting: Setting) -> int:

@@ -117,7 +117,7 @@ def _sidecar(programs: Programs, port: int, engine_url: str) -> Command:
     return [str(programs.router), "sidecar", "--engine", engine_url, "--host", "127.0.0.1", "--port", str(port)]
 
 
-PROXY_WORKS = ("rate", "low-rate", "peak", "paced", "stream", "idle", "bodies")
+PROXY_WORKS = ("rate", "low-rate", "peak", "paced", "stream", "idle", "bodies", "late-bodies")
 
 CANDIDATES = (
     Candidate("direct", "no proxy", 1, None, ("peak", "stream", "half")),

@@ -20,7 +20,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def hold(port: int, work: Work, look: Callable[[], Any]) -> Sent:
-    """Run "idle" or "bodies"; `look` is called before and while all are held."""
+    """Run "idle", "bodies" or "late-bodies"; `look` is called before and while all are held."""
     run = _idle if work.name == "idle" else _bodies
     return asyncio.run(asyncio.wait_for(run(port, work, look), _WAIT_SECONDS))
 
@@ -50,7 +50,9 @@ async def _idle(port: int, work: Work, look: Callable[[], Any]) -> Sent:
 
 
 async def _bodies(port: int, work: Work, look: Callable[[], Any]) -> Sent:
-    text = json.dumps({"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "@"}]})
+    late = bool(work.request.get("late"))  # as the clients of OpenAI and Anthropic write it: the model comes last
+    fields: dict[str, Any] = {"max_tokens": 1, "messages": [{"role": "user", "content": "@"}]}
+    text = json.dumps(fields | {"model": "tiny"} if late else {"model": "tiny"} | fields)
     front, _, back = text.partition("@")
     body = front.encode() + b"word " * ((BODY_BYTES - len(text)) // 5) + back.encode()
     loop = asyncio.get_running_loop()

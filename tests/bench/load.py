@@ -18,7 +18,8 @@ STREAM_TOKENS = 256
 STREAM_EVENTS = STREAM_TOKENS + 2  # the role before them, [DONE] after them
 PACE_MILLISECONDS = 10
 IDLE_STREAMS = 2000
-LARGE_BODIES = 16
+LARGE_BODIES = 64
+LATE_BODIES = 16  # a proxy that waits for the whole holds them
 
 
 def prompt() -> str:
@@ -53,7 +54,8 @@ def works(rate_per_second: int, low_rate_per_second: int) -> tuple[Work, ...]:
     """All works but "half", in the order in which a candidate meets them.
 
     Two rates, because a proxy that wakes for each single request pays more for it than one that finds several.
-    "idle" and "bodies" come last: what they make a candidate keep in memory must not stand in the others' figures.
+    "idle" and those with bodies come last: what they make a candidate keep in memory must not stand in the others'
+    figures.
     """
     return (
         Work("rate", body(), 0, rate_per_second=rate_per_second, by="vegeta"),
@@ -63,6 +65,7 @@ def works(rate_per_second: int, low_rate_per_second: int) -> tuple[Work, ...]:
         Work("stream", body(stream=True), 32, events=STREAM_EVENTS),
         Work("idle", body(stream=True) | {"top_k": 600_000}, IDLE_STREAMS, by="held"),
         Work("bodies", {}, LARGE_BODIES, by="held"),
+        Work("late-bodies", {"late": True}, LATE_BODIES, by="held"),
     )
 
 

@@ -29,6 +29,10 @@ _CORE = (
 )
 _COMMON = (*_LATENCY, *_CORE)
 _AT_RATE = (Column("CPU us a request", figures.CPU_REQUEST), *_COMMON)
+_BODIES = (
+    Column("KiB a request", figures.GROWN_KIB, 0),
+    Column("RSS MiB", figures.plain("resident_bytes", 2**-20), 0),
+)
 TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "rate": ("Fixed rate: 1 kB prompt, short answer, open loop", _AT_RATE),
     "low-rate": ("Low rate: the same requests, fewer of them", _AT_RATE),
@@ -61,11 +65,12 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
         (Column("KiB a stream", figures.GROWN_KIB), Column("RSS MiB", figures.plain("resident_bytes", 2**-20), 0)),
     ),
     "bodies": (
-        "Large bodies: 16 of 8 MB, all but their last kilobyte sent",
-        (
-            Column("KiB a request", figures.GROWN_KIB, 0),
-            Column("RSS MiB", figures.plain("resident_bytes", 2**-20), 0),
-        ),
+        "Large bodies: 64 of 8 MB, all but their last kilobyte sent",
+        _BODIES,
+    ),
+    "late-bodies": (
+        "Large bodies that name their model last: 16 of 8 MB, all but their last kilobyte sent",
+        _BODIES,
     ),
 }
 
