@@ -39,11 +39,12 @@ from tidepool_router.guard import follow, open_door
 from tidepool_router.keys import ApiKey, KeyRing
 from tidepool_router.metrics import Registry
 from tidepool_router.proof_file import ProofFile
+from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.handled import HandlerApplication
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import Application, Server
+from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.settings import Options, read_sidecar_settings

@@ -2,6 +2,7 @@
 
 RouterError
 ├── SettingsError          a file, flag or document that cannot be used; the message names the field
+├── NotYet                 a large body whose front does not say where it goes: read it whole
 ├── Refused                a request that gets an answer of ours; `refusal` says which
 │   ├── QueueFull          429: no room to wait
 │   ├── TooLate            429: would not be served within its deadline
@@ -37,6 +38,10 @@ class Refusal:
     message: str
     retry_after_seconds: float | None = None
     allow: str = ""
+
+
+class NotYet(RouterError):
+    """The front of a large body does not say all that is asked of it: the request waits for the whole."""
 
 
 class Refused(RouterError):

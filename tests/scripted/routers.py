@@ -14,11 +14,12 @@ from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.keys import KeyRing
+from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import Application, Server
+from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.tls import Trust
@@ -196,6 +197,6 @@ async def _serve(
 ) -> RunningRouter:
     services = Services(replace(QUICK, **limits))  # type: ignore[arg-type]
     services.pools.start()
-    server = Server(application(services), services.limits, "traffic")
+    server = Server(application(services), services.limits, "traffic", opens_early=True)
     port = await server.start(*address, tls)
     return RunningRouter(port, server, services, state, live, close_state)

@@ -83,6 +83,7 @@ class ScriptedEngine:
         self.script = script
         self.load = load
         self.page = page
+        self.early: Script | None = None  # called with the head of a request, before its body is read
         self.host, self.port = address
         self.requests: list[Seen] = []
         self.connections = 0
@@ -130,8 +131,9 @@ class ScriptedEngine:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 seen = Seen(head[:-4], b"", writer, number)
-                length = int(seen.headers.get(b"content-length", b"0"))
-                seen.body = await reader.readexactly(length)
+                if self.early is not None:
+                    await self.early(seen)
+                seen.body = await _body(seen, reader)
                 last = seen
                 await self._answer(seen, reader)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -168,3 +170,13 @@ class ScriptedEngine:
         await asyncio.gather(script, return_exceptions=True)
         if script.cancelled() or script.exception() is not None:
             raise ConnectionResetError
+
+
+async def _body(seen: Seen, reader: asyncio.StreamReader) -> bytes:
+    if seen.headers.get(b"transfer-encoding") != b"chunked":
+        return await reader.readexactly(int(seen.headers.get(b"content-length", b"0")))
+    body = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readexactly(2)
+    return body

@@ -7,16 +7,19 @@ from typing import Final
 import msgspec
 
 from tidepool_router.control import Response
-from tidepool_router.errors import Refusal, Refused
+from tidepool_router.errors import NotYet, Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.body import inspect, rename_model, set_priority
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
+from tidepool_router.wire.front import read_front, rename_front, set_front_priority
+from tidepool_router.wire.guard import NameGuard
 from tidepool_router.wire.headers import COLON, CRLF, DEADLINE, PRIORITY, SESSION, TENANT
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, path_of
+from tidepool_router.wire.pieces import BodyFeed
 
 _DEADLINE: Final = re.compile(rb"[ \t]*([0-9]{1,9}(?:\.[0-9]{0,9})?)[ \t]*(ms|s|m|h)?[ \t]*")
 _UNIT_SECONDS: Final = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
@@ -34,6 +37,8 @@ _LONGEST_TENANT: Final = 128
 
 def facts_of(request: Request, route: Route) -> RequestFacts:
     """Raises Refused (400) for a body that cannot be read."""
+    if request.feed is not None:
+        return _facts_of_front(request, request.feed, route)
     special = request.special
     session = special.get(SESSION)
     coding = special.get(b"content-encoding")
@@ -44,6 +49,27 @@ def facts_of(request: Request, route: Route) -> RequestFacts:
         content_type=special.get(b"content-type", b""),
         session=None if session is None else session.decode("latin-1"),
     )
+
+
+def _facts_of_front(request: Request, feed: BodyFeed, route: Route) -> RequestFacts:
+    """What the front of a large body says; the model is "" where it names none. Raises NotYet."""
+    special = request.special
+    session = special.get(SESSION)
+    length = special.get(b"content-length")
+    found = None
+    if b"content-encoding" not in special:
+        found = read_front(
+            route.api,
+            route.path,
+            request.body,
+            0 if length is None else int(length),
+            special.get(b"content-type", b""),
+            None if session is None else session.decode("latin-1"),
+        )
+    if found is None:
+        raise NotYet("the front of the body does not say enough")
+    feed.model_at = found.model_at
+    return found.facts
 
 
 def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, int]) -> RequestFacts:
@@ -111,11 +137,25 @@ def tell_priority(request: Request, facts: RequestFacts) -> None:
         raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message)) from error
 
 
+def tell_front_priority(request: Request, feed: BodyFeed, facts: RequestFacts) -> None:
+    """As `tell_priority`, where the front alone is there: what the client itself names is kept from the engine."""
+    if facts.api not in _TELLS_PRIORITY:
+        return
+    feed.guard = NameGuard(b"priority")
+    front = feed.guard.feed(request.body)
+    feed.put_back(len(request.body) - len(front))
+    number = -facts.priority if facts.engine_priority is None else max(-facts.priority, facts.engine_priority)
+    request.body = set_front_priority(front, number) if number else front
+
+
 def renamed(request: Request, model: str) -> bytes:
     """The body with the model's own name in place of an alias.
 
     Raises Refused: 400 when there is no place to put it, 415 when the body is compressed.
     """
+    feed = request.feed
+    if feed is not None:
+        return rename_front(request.body, model, feed.model_at, request.special.get(b"content-type", b""))
     if b"content-encoding" in request.special:
         message = f"the alias cannot be replaced in a compressed body; ask for {model!r} itself, or send it plain"
         raise Refused(Refusal(415, "invalid_request_error", "unsupported_encoding", message))

@@ -17,6 +17,7 @@ from typing import Any, Final
 from tidepool_router.errors import Refusal, UpstreamError
 from tidepool_router.facts import Api
 from tidepool_router.ledger import Entry, Outcome
+from tidepool_router.proxy.framing import frame, request_head
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
@@ -30,11 +31,9 @@ from tidepool_router.wire.usage import Usage
 
 _log: Final = logging.getLogger("tidepool.router")
 _STREAM: Final = b"text/event-stream"
-_CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 # Usage stands at the end of an answer; this much of the end is kept to read it from.
 _TAIL_BYTES: Final = 16_384
-_WITHOUT_BODY: Final = frozenset((204, 304))
 _STATUS_LINES: Final = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in REASONS.items()}
 
 
@@ -94,6 +93,8 @@ class Exchange(ABC):
         self._replaying = False
         self._body_gone = False
         services.bodies_bytes += self._body_bytes
+        if request.feed is not None:
+            request.feed.enter(self)
         sight = services.sight
         self._life: Life | None = None
         if sight is not None and self.watched:
@@ -172,24 +173,39 @@ class Exchange(ABC):
     def _send_on(self, upstream: UpstreamConnection) -> None:
         request = self._request
         self._upstream = upstream
-        body = request.body
-        target = request.target
-        if target[:1] != b"/":  # as a client writes to a proxy
-            target = b"/" + target.split(b"/", 3)[-1]
-        method = request.method
-        life = self._life
+        body, feed, life, mark = request.body, request.feed, self._life, self.mark
         lines = request.joined if life is None else life.sent(request.lines, monotonic())
-        parts = [method, b" ", target, b" HTTP/1.1\r\n", lines, b"x-request-id: ", self._request_id]
-        if body or method == b"POST":
-            parts += (b"\r\ncontent-length: ", str(len(body)).encode())
-        mark = self.mark
-        parts += (b"\r\n", mark, self._services.proof if mark else b"", b"\r\n")
-        head = b"".join(parts)
-        upstream.send(self, head, body, no_answer_body=method == b"HEAD")
+        head = request_head(request, lines, self._request_id, mark, self._services.proof if mark else b"")
+        if feed is not None:
+            feed.start(upstream)
+            body = feed.front(body)
+        upstream.send(self, head, body, no_answer_body=request.method == b"HEAD")
         self._keep_for_replay()
         self._deadline = monotonic() + (self.first_byte_seconds or self._services.first_byte_seconds)
+        if feed is not None:
+            feed.pump()
         if self._client.writing_paused:
             self.pause()
+
+    # A BodyFeed calls these: more of a large body has come, or does not.
+
+    def body_waits(self, *, client: bool) -> None:
+        """Owner."""
+        if not self._head_sent:
+            limits = self._services.limits
+            self._deadline = monotonic() + (limits.body_seconds if client else limits.first_byte_seconds)
+
+    def body_failed(self, refusal: Refusal) -> None:
+        """Owner: the client is to blame, and not the engine."""
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.drop()
+        self._request.keep_alive = False
+        if not self._head_sent:
+            self._refuse(refusal, Outcome.REFUSED)
+        elif not self._done:
+            self._finish(Outcome.CANCELLED, refusal.status)
+            self._client.abort()
 
     # UpstreamConnection calls these.
 
@@ -276,34 +292,15 @@ class Exchange(ABC):
         out.append(_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d\r\n" % answer.status)
         out += answer.lines
         out += (self._answer_lines(answer), b"x-request-id: ", self._request_id, b"\r\n")
-        self._frame(answer, out)
+        dropping = self._observer is not None and self._drop_usage
+        last = self._client.last_answer
+        self._chunked = frame(answer, self._request, out, dropping=dropping, last=last)
         if answer.status >= 400 and self._entry is not None:
             self._entry.code = answer.status  # before its first byte counts as a first token
         out.append(b"\r\n")
         self._head_sent = True
-        self._forget_body()
+        self.forget_body()
         return True
-
-    def _frame(self, answer: AnswerReader, out: list[bytes]) -> None:
-        """Say how long the body is: as upstream did, in chunks, or until the connection closes."""
-        request = self._request
-        length = answer.special.get(b"content-length")
-        dropping = self._observer is not None and self._drop_usage
-        if length is not None and not dropping:
-            out += (b"content-length: ", length, b"\r\n")
-        elif request.method == b"HEAD" or answer.status in _WITHOUT_BODY:
-            pass
-        elif request.http10:
-            request.keep_alive = False
-        else:
-            self._chunked = True
-            out.append(_CHUNKED)
-        if self._client.last_answer:
-            request.keep_alive = False
-        if not request.keep_alive:
-            out.append(b"connection: close\r\n")
-        elif request.http10:
-            out.append(b"connection: keep-alive\r\n")
 
     def _relay(self, data: bytes, framed: bytes, out: list[bytes], now: float) -> None:
         """Pass on a piece of the body; `framed`: the whole chunks in which it came, if it came so."""
@@ -358,6 +355,10 @@ class Exchange(ABC):
     # Ends.
 
     def _time_out(self) -> None:
+        feed = self._request.feed
+        if feed is not None and feed.starving and not self._head_sent:
+            feed.time_out()
+            return
         upstream, self._upstream = self._upstream, None
         services = self._services
         if upstream is None:
@@ -438,13 +439,15 @@ class Exchange(ABC):
             return
         self._done = True
         self._deadline = None
+        if self._request.feed is not None:
+            self._request.feed.leave(self)
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.drop()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-        self._forget_body()
+        self.forget_body()
         if now is None:
             now = monotonic()
         self._close_books(outcome, status, self._usage(), now)
@@ -478,10 +481,10 @@ class Exchange(ABC):
         if self._services.replay.take(self._body_bytes):
             self._replaying = True
         else:
-            self._forget_body()
+            self.forget_body()
 
-    def _forget_body(self) -> None:
-        """The body is not needed any more; safe to call again."""
+    def forget_body(self) -> None:
+        """Owner: the body is not needed any more, or more of it has gone out than is kept; safe to call again."""
         if self._body_gone:
             return
         self._body_gone = True

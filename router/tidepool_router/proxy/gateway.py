@@ -6,7 +6,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tidepool_router.control import JSON, Response
-from tidepool_router.errors import Refusal, Refused, UpstreamError
+from tidepool_router.errors import NotYet, Refusal, Refused, UpstreamError
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.fleet.pool import PoolState
@@ -14,6 +14,7 @@ from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.governance import Table
 from tidepool_router.keys import Grant, KeyRing
 from tidepool_router.ledger import Outcome
+from tidepool_router.proxy.active import ActiveExchange
 from tidepool_router.proxy.begin import (
     facts_of,
     prioritised,
@@ -25,8 +26,8 @@ from tidepool_router.proxy.begin import (
     write_response,
 )
 from tidepool_router.proxy.exchange import Exchange
-from tidepool_router.proxy.keyed import charge, cover, require_model, used_tokens, within_grant
-from tidepool_router.proxy.server import ActiveExchange, ServerConnection
+from tidepool_router.proxy.keyed import charge, cover, require_model, restricted, used_tokens, within_grant
+from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
@@ -96,6 +97,8 @@ class Gateway:
                 # No pool of that name and no such path: only then are workflows looked at.
                 if self.workflows is None or refused.refusal.status != 404:
                     raise
+                if request.feed is not None:
+                    raise NotYet("a workflow reads the whole body") from refused
                 exchange = self.workflows.begin(request, connection, self.keys)
                 if exchange is None:
                     raise
@@ -129,6 +132,9 @@ class Gateway:
         services.retries.earn()
         facts, pool = self._route(request, route, grant)
         table = pool.traffic
+        if request.feed is not None and (table is not None or (pool.adapters and restricted(grant))):
+            # Rules may look at all of it; and a second `model` behind the front would count for the engine.
+            raise NotYet("the whole body decides")
         if facts.model != pool.engine_model:
             if facts.model in pool.adapters:
                 facts = msgspec.structs.replace(facts, adapter=facts.model)
@@ -150,6 +156,8 @@ class Gateway:
 
     def _route(self, request: Request, route: Route, grant: Grant | None) -> tuple[RequestFacts, PoolState]:
         facts = facts_of(request, route)
+        if request.feed is not None and not facts.model:
+            raise NotYet("the model stands behind the front")
         pool = self.fleet.route(facts.model)
         if grant is not None and facts.model:
             require_model(grant, facts.model)

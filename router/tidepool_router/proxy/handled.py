@@ -9,7 +9,8 @@ from tidepool_api import contract
 from tidepool_router.control import Handler, Response, StreamResponse
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.facts import Api
-from tidepool_router.proxy.server import ActiveExchange, ServerConnection
+from tidepool_router.proxy.active import ActiveExchange
+from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.errors import REASONS, refusal_answer
 from tidepool_router.wire.headers import PROOF

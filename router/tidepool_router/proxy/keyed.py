@@ -28,6 +28,11 @@ def require_model(grant: Grant, model: str) -> None:
     raise Refused(Refusal(403, "permission_error", "model_not_allowed", message))
 
 
+def restricted(grant: Grant | None) -> bool:
+    """Whether a key grants some models only."""
+    return grant is not None and grant.key.models is not None
+
+
 def within_grant(facts: RequestFacts, request: Request, pool: PoolState, grant: Grant) -> RequestFacts:
     """The facts with the key's tenant, and with its priority or the lower one that the request asks for."""
     asked = request.special.get(PRIORITY)

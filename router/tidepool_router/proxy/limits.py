@@ -14,7 +14,8 @@ class Limits:
     send one again that met a close. `first_byte_seconds`: from sending a request to the first byte of its
     answer (of a stream: of its first event); queueing in the engine and prefill count. `chunk_seconds`: between
     two pieces of an answer. `upstream_idle_seconds`: below the 5 s after which vLLM's server closes idle
-    connections, so that we close first.
+    connections, so that we close first. `front_bytes`: of a body that is larger than `replay_bytes` so much is
+    read before the rest is passed on as it comes; with one read more it must fit into `replay_bytes`.
     """
 
     max_connections: int = 16_384
@@ -23,6 +24,7 @@ class Limits:
     # Bodies of all requests at once; a request beyond it gets 503 and Retry-After.
     max_bodies_bytes: int = 1 << 30
     max_pipelined: int = 1_000
+    front_bytes: int = 576 << 10
     replay_bytes: int = 1 << 20
     replay_total_bytes: int = 64 << 20
     header_seconds: float = 15.0

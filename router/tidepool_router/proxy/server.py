@@ -9,15 +9,16 @@ import logging
 import ssl
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
-from tidepool_router.errors import Refusal, Refused, SettingsError
+from tidepool_router.errors import NotYet, Refusal, Refused, SettingsError
 from tidepool_router.facts import Api
+from tidepool_router.proxy.active import ActiveExchange, Application
 from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.services import Services
 from tidepool_router.wire.errors import refusal_answer
 from tidepool_router.wire.messages import Request, RequestReader
+from tidepool_router.wire.pieces import BodyFeed
 
 _log: Final = logging.getLogger("tidepool.router")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -27,43 +28,16 @@ _WRITE_LIMIT_BYTES: Final = 65_536
 _LOOK_SECONDS: Final = 0.05
 
 
-class ActiveExchange(Protocol):
-    """One request that is being answered."""
-
-    @property
-    def holds_drain(self) -> bool:
-        """Whether a drain waits for its end; streams of load reports have none."""
-
-    def client_gone(self) -> None:
-        """The client left: stop upstream, close the books, write nothing more."""
-
-    def pause(self) -> None:
-        """The client takes no more for now."""
-
-    def resume(self) -> None:
-        """The client takes bytes again."""
-
-    def check(self, now: float) -> None:
-        """Look at deadlines."""
-
-
-class Application(Protocol):
-    """What a server serves."""
-
-    services: Services
-
-    def begin(self, request: Request, connection: "ServerConnection") -> ActiveExchange | None:
-        """Start to answer. None: the answer has been written and `finished` called."""
-
-
 class ServerConnection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
         "_advancing",
         "_arrived_bytes",
+        "_closes_after_body",
         "_closing",
         "_exchange",
+        "_feed_open",
         "_held",
         "_limits",
         "_reader",
@@ -79,10 +53,17 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, server: "Server") -> None:
         self._server = server
         self._limits = server.limits
-        self._reader = RequestReader(server.limits.max_head_bytes, server.limits.max_body_bytes)
+        limits = server.limits
+        front_bytes = limits.front_bytes if server.opens_early else 0
+        self._reader = RequestReader(
+            limits.max_head_bytes, limits.max_body_bytes, front_bytes, limits.replay_bytes
+        )
         self._exchange: ActiveExchange | None = None
         self._advancing = False
         self._arrived_bytes = 0  # of a body that is not whole yet, as counted among all bodies
+        # A body that its exchange takes while it comes. What is left of it after the answer is thrown away.
+        self._feed_open: BodyFeed | None = None
+        self._closes_after_body = False
         self._held = b""
         self._refusal: Refusal | None = None
         self._reading_paused = False
@@ -107,6 +88,9 @@ class ServerConnection(asyncio.Protocol):
         if self._exchange is None and not self._writing_paused:
             if not self._closing:
                 self._feed(data)
+            return
+        if self._feed_open is not None and self._exchange is not None:
+            self._feed_body(self._feed_open, data)
             return
         self._held += data
         if len(self._held) > _HELD_LIMIT_BYTES:
@@ -172,7 +156,9 @@ class ServerConnection(asyncio.Protocol):
     def finished(self, *, keep_alive: bool) -> None:
         """The exchange has written its whole answer."""
         self._exchange = None
-        if not keep_alive:
+        if self._feed_open is not None:
+            self._throw_away(self._feed_open, keep_alive=keep_alive)
+        elif not keep_alive:
             self.close()
         elif not self._advancing:
             self._advance()
@@ -222,6 +208,8 @@ class ServerConnection(asyncio.Protocol):
         reader = self._reader
         if self._closing or self._writing_paused:
             self.transport.abort()
+        elif self._feed_open is not None:
+            self.close()  # it has its answer
         elif reader.reading_head or reader.reading_body:
             what = "headers" if reader.reading_head else "body"
             message = f"the request's {what} did not arrive in time; send the whole request without a pause"
@@ -236,8 +224,13 @@ class ServerConnection(asyncio.Protocol):
             reader.feed(data)
         except Refused as refused:
             self._count_arrived(0)
+            if self._feed_open is not None:
+                self.close()  # it has its answer
+                return
             self._refusal = refused.refusal  # whole requests before the bad one get their answers first
             self._advance()
+            return
+        if self._feed_open is not None and not self._thrown_away(self._feed_open):
             return
         if reader.ready:
             if self._arrived_bytes:
@@ -262,7 +255,7 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(self._refusal)
         elif self._held:
             held, self._held = self._held, b""
-            self._resume_reading()
+            self.take_body()
             self._feed(held)
         else:
             self._wait_for_more()
@@ -271,6 +264,9 @@ class ServerConnection(asyncio.Protocol):
         reader = self._reader
         limits = self._limits
         now = monotonic()
+        if self._feed_open is not None:
+            self.deadline = now + limits.body_seconds
+            return
         if not (reader.reading_head or reader.reading_body):
             self.arriving_since = 0.0
         elif not self.arriving_since:
@@ -287,12 +283,76 @@ class ServerConnection(asyncio.Protocol):
             if reader.wants_continue:
                 reader.wants_continue = False
                 self.transport.write(_CONTINUE)
+            if reader.may_open:
+                self._open_body()
         elif reader.reading_head:
             self.deadline = now + limits.header_seconds
         elif self._server.draining:
             self.linger(now)
         else:
             self.deadline = now + limits.idle_seconds
+
+    # Large bodies, which go on while they come.
+
+    def hold_body(self) -> None:
+        """Source."""
+        if not self._reading_paused and not self._closing and not self.transport.is_closing():
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def take_body(self) -> None:
+        """Source."""
+        if self._reading_paused and not self._closing:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def _open_body(self) -> None:
+        """Begin a request before its body is whole, where its front says enough."""
+        reader = self._reader
+        request = reader.open(self)
+        if request is None:
+            return
+        self._feed_open = request.feed
+        self.hold_body()  # until the exchange has a connection for it
+        try:
+            self._begin(request)
+        except NotYet:
+            self._feed_open = None
+            reader.close_again(request)
+            self.take_body()
+            return
+        self._count_arrived(0)  # the exchange counts what it has
+
+    def _feed_body(self, feed: BodyFeed, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+        except Refused as refused:
+            feed.fail(refused.refusal)
+            return
+        if feed.whole:
+            self._feed_open = None
+        feed.pump()
+
+    def _throw_away(self, feed: BodyFeed, *, keep_alive: bool) -> None:
+        """The answer came before the end of the body: a client may look for it when it has sent all, and must not
+        find the connection closed then."""
+        if feed.failed:
+            self.close()
+            return
+        self._closes_after_body = not keep_alive
+        self.deadline = monotonic() + self._limits.body_seconds
+        self.take_body()
+
+    def _thrown_away(self, feed: BodyFeed) -> bool:
+        """Whether the rest of a body that nobody wanted is over and the connection goes on."""
+        self.deadline = monotonic() + self._limits.body_seconds
+        if not feed.whole:
+            return False
+        self._feed_open = None
+        if self._closes_after_body:
+            self.close()
+            return False
+        return True
 
     def _count_arrived(self, size: int) -> None:
         """Bodies that arrive slowly take memory too: they count among all bodies, and within their bound."""
@@ -302,6 +362,8 @@ class ServerConnection(asyncio.Protocol):
     def _begin(self, request: Request) -> None:
         try:
             self._exchange = self._server.application.begin(request, self)
+        except NotYet:
+            raise
         except Refused as refused:
             self._refuse_request(request, refused.refusal)
         except Exception:
@@ -323,11 +385,6 @@ class ServerConnection(asyncio.Protocol):
         self.transport.write(refusal_answer(Api.OTHER, refusal, close=True))
         self.close()
 
-    def _resume_reading(self) -> None:
-        if self._reading_paused and not self._closing:
-            self._reading_paused = False
-            self.transport.resume_reading()
-
 
 def _address(name: object) -> str:
     return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) and name else ""
@@ -336,7 +393,8 @@ def _address(name: object) -> str:
 class Server:
     """One port."""
 
-    def __init__(self, application: Application, limits: Limits, name: str) -> None:
+    def __init__(self, application: Application, limits: Limits, name: str, *, opens_early: bool = False) -> None:
+        self.opens_early = opens_early  # large bodies are offered to the application before their end
         self.application = application
         self.limits = limits
         self.name = name
@@ -344,18 +402,18 @@ class Server:
         self.lingers_until = 0.0
         self.secure = False
         self.connections: set[ServerConnection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
         self._emptied.set()
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, shared: bool = False) -> int:
-        """Listen, over TLS when there is a context; returns the port, which is a free one when `port` is 0.
+        """Listen, also there, over TLS when there is a context; returns the port, a free one when `port` is 0.
 
         `shared`: other processes listen on it too, and the kernel spreads connections over them. Raises
         SettingsError when the address cannot be had.
         """
-        self.secure = tls is not None
+        self.secure = self.secure or tls is not None
         loop = asyncio.get_running_loop()
         protocol: Callable[[], ServerConnection] = lambda: ServerConnection(self)  # noqa: E731
         try:
@@ -370,10 +428,11 @@ class Server:
             )
         except OSError as error:
             raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
-        self._listener = listener
+        self._listeners.append(listener)
         for listening in listener.sockets:
             notice_death(listening, slow_reader=True)  # its connections inherit it
-        self._sweep()
+        if self._sweeper is None:
+            self._sweep()
         return int(listener.sockets[0].getsockname()[1])
 
     def admit(self, connection: ServerConnection) -> None:
@@ -401,9 +460,9 @@ class Server:
 
     def stop_listening(self) -> None:
         """Take no new connections."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
 
     @property
     def requests(self) -> int:

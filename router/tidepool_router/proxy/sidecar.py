@@ -9,16 +9,18 @@ from typing import Any, Final
 import msgspec
 
 from tidepool_router.control import Handler
-from tidepool_router.errors import NoPods, Refusal, Refused, TooLate, UpstreamError
+from tidepool_router.errors import NoPods, NotYet, Refusal, Refused, TooLate, UpstreamError
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet.engine_queue import HeldHere
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Entry, Outcome
+from tidepool_router.proxy.active import ActiveExchange
 from tidepool_router.proxy.begin import (
     disbelieve,
     facts_of,
     prioritised,
     renamed,
+    tell_front_priority,
     tell_of_refusal,
     tell_priority,
     turn_away,
@@ -27,13 +29,13 @@ from tidepool_router.proxy.exchange import Exchange
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import ActiveExchange, ServerConnection
+from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.body import ask_usage
-from tidepool_router.wire.headers import PROOF
+from tidepool_router.wire.headers import GATEWAY_MARK, PROOF
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, model_of
 from tidepool_router.wire.usage import Usage
@@ -94,6 +96,8 @@ class Sidecar:
         state = self.state
         settings = state.settings
         facts = facts_of(request, route)
+        if request.feed is not None:
+            self._require_whole(request, facts)
         callers = state.callers
         if callers is None or callers.part_of(request.special.get(PROOF), time()) is not None:
             facts = prioritised(facts, request, settings.routing.priorities)
@@ -104,11 +108,14 @@ class Sidecar:
         elif facts.model in state.watch.probe.adapters:
             facts = msgspec.structs.replace(facts, adapter=facts.model)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
-        plain = b"content-encoding" not in request.special  # nothing is spliced into compressed bytes
+        # Nothing is spliced into compressed bytes, nor before what has not come.
+        plain = b"content-encoding" not in request.special and request.feed is None
         asks = asks and plain
         if asks:
             request.body = ask_usage(request.body)
-        if settings.engine_priority and plain and (facts.priority or facts.engine_priority is not None):
+        if settings.engine_priority and request.feed is not None:
+            tell_front_priority(request, request.feed, facts)
+        elif settings.engine_priority and plain and (facts.priority or facts.engine_priority is not None):
             tell_priority(request, facts)
         now = monotonic()
         try:
@@ -118,6 +125,13 @@ class Sidecar:
         exchange = SidecarExchange(self, request, connection, facts, admitted, drop_usage=asks)
         exchange.begin()
         return exchange
+
+    def _require_whole(self, request: Request, facts: RequestFacts) -> None:
+        """Raises NotYet where what stands behind the front of a large body may matter here."""
+        settings = self.state.settings
+        named = bool(facts.model) or GATEWAY_MARK in request.special  # gateways have replaced any alias
+        if (settings.aliases and not named) or (self.state.watch.probe.adapters and not facts.model):
+            raise NotYet("the model may stand behind the front")
 
     def _refused(self, trip: Trip, connection: ServerConnection) -> ActiveExchange:
         self._part_from(trip.request)

@@ -10,6 +10,7 @@ from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.tls import Trust
 from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.pieces import BodyFeed
 
 _JOIN_BELOW_BYTES: Final = 65_536
 
@@ -27,7 +28,7 @@ class AnswerSink(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One connection; it has a sink while a request is under way on it, else it is idle in its pool."""
 
-    __slots__ = ("_paused", "answer", "idle_since", "pool", "sink", "transport", "used")
+    __slots__ = ("_paused", "answer", "feed", "idle_since", "pool", "sink", "transport", "used")
 
     def __init__(self, pool: "ConnectionPool") -> None:
         self.pool = pool
@@ -35,12 +36,15 @@ class UpstreamConnection(asyncio.Protocol):
         self.sink: AnswerSink | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.used = 0
+        self.feed: BodyFeed | None = None  # while the rest of a request's body is coming
         self._paused = False
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self.transport = cast("asyncio.Transport", transport)
+        if self.pool.trust is not None:
+            self.transport.set_write_buffer_limits(_JOIN_BELOW_BYTES)
         self.pool.open.add(self)
 
     def send(self, sink: AnswerSink, head: bytes, body: bytes, *, no_answer_body: bool = False) -> None:
@@ -55,6 +59,21 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.write(head + body)
         else:
             self.transport.writelines((head, body))
+
+    def send_more(self, data: bytes) -> None:
+        """Target: a piece of the body."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """The engine takes no more of a large body for now."""
+        if self.feed is not None:
+            self.feed.full()
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        if self.feed is not None:
+            self.feed.drained()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer."""
@@ -96,6 +115,9 @@ class UpstreamConnection(asyncio.Protocol):
     def release(self) -> None:
         """The answer is whole: keep the connection for another request, or close it."""
         self.sink = None
+        if self.feed is not None:  # the answer came before its request was whole
+            self.drop()
+            return
         self.resume()
         transport = self.transport
         # An answer that came before its request was sent whole leaves the rest of the request on the wire.
@@ -107,10 +129,14 @@ class UpstreamConnection(asyncio.Protocol):
     def drop(self) -> None:
         """Close at once: the engine must notice that nobody wants the answer any more."""
         self.sink = None
+        if self.feed is not None:
+            self.feed.lost(self)
         self.transport.abort()
 
     def _lose(self, error: UpstreamError) -> None:
         sink, self.sink = self.sink, None
+        if self.feed is not None:
+            self.feed.lost(self)
         self.transport.abort()
         if sink is not None:
             sink.upstream_lost(self, error)

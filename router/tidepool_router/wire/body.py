@@ -23,7 +23,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MOST_CHOICES: Final = 1024
 # Speech as mp3 has about 16 kB a second, of which Whisper's encoder makes 50 positions (its paper, section 2.2):
 # 320 bytes each, where text has 4 a token.
-_AUDIO_BYTES_PER_TEXT_BYTE: Final = 80
+AUDIO_BYTES_PER_TEXT_BYTE: Final = 80
 # What engines read as true in a form (pydantic's words).
 _TRUE: Final = frozenset((b"true", b"1", b"t", b"yes", b"y", b"on"))
 # A client that writes spaces between the parts of its JSON shows it here.
@@ -48,13 +48,13 @@ def inspect(
         raise _bad_request("the field model is no string; name the model as /v1/models lists it")
     options = fields.stream_options
     head = body[:_HEAD_BYTES]
-    prompt_bytes, prefix = _prompt(fields, spaced=b'": ' in head or b"\n" in head)
+    prompt_bytes, prefix = prompt_of(fields, spaced=b'": ' in head or b"\n" in head)
     return RequestFacts(
         api,
         path,
         model,
         fields.stream is True,
-        _cap(fields),
+        cap_of(fields),
         min(fields.n, _MOST_CHOICES) if type(fields.n) is int and fields.n > 0 else 1,
         prompt_bytes,
         len(body),
@@ -62,7 +62,7 @@ def inspect(
         session,
         type(options) is dict and options.get("include_usage") is True,
         prefix=prefix,
-        engine_priority=None if fields.priority is None else _own_priority(fields.priority),
+        engine_priority=None if fields.priority is None else own_priority(fields.priority),
     )
 
 
@@ -78,7 +78,7 @@ def _inspect_form(
         path,
         values.get(b"model", b"").decode("utf-8", "replace"),
         values.get(b"stream", b"").lower() in _TRUE,
-        prompt_bytes=len(values.get(b"prompt", b"")) + audio_bytes // _AUDIO_BYTES_PER_TEXT_BYTE,
+        prompt_bytes=len(values.get(b"prompt", b"")) + audio_bytes // AUDIO_BYTES_PER_TEXT_BYTE,
         body_bytes=len(body),
         priority=priority,
         session=session,
@@ -100,10 +100,10 @@ def rename_model(body: bytes, new: str, content_type: bytes = b"") -> bytes:
     """
     if is_form(content_type):
         named = [part for part in read_parts(body, content_type) if part.name == b"model" and not part.is_file]
-        return _spliced(body, [(part.start, part.end, new.encode()) for part in named])
+        return spliced(body, [(part.start, part.end, new.encode()) for part in named])
     value = json.dumps(new).encode()
     spans = [(start, end) for key, start, end in _members(body) if key == "model"]
-    return _spliced(body, [(start, end, value) for start, end in spans])
+    return spliced(body, [(start, end, value) for start, end in spans])
 
 
 def ask_usage(body: bytes) -> bytes:
@@ -126,10 +126,10 @@ def set_priority(body: bytes, value: int, *, named: bool) -> bytes:
     number = b"%d" % value
     if named:
         spans = [(start, end, number) for key, start, end in _members(body) if key == "priority"]
-        return _spliced(body, spans)
+        return spliced(body, spans)
     brace = body.index(b"{") + 1
     comma = b"" if body[brace : brace + 64].lstrip()[:1] == b"}" else b","
-    return _spliced(body, [(brace, brace, b'"priority":%b%b' % (number, comma))])
+    return spliced(body, [(brace, brace, b'"priority":%b%b' % (number, comma))])
 
 
 def _ask_usage_slowly(body: bytes) -> bytes:
@@ -137,19 +137,20 @@ def _ask_usage_slowly(body: bytes) -> bytes:
     present = [(start, end) for key, start, end in members if key == "stream_options"]
     if not present:
         brace = body.index(b"{") + 1
-        return _spliced(body, [(brace, brace, _ASKED + (b"," if members else b""))])
+        return spliced(body, [(brace, brace, _ASKED + (b"," if members else b""))])
     start, end = present[-1]  # of equal names the last one counts, for json and for the engine
     options = body[start:end]
     if options[:1] != b"{":
-        return _spliced(body, [(start, end, b'{"include_usage":true}')])
+        return spliced(body, [(start, end, b'{"include_usage":true}')])
     inner = [(s, e) for key, s, e in _members(options) if key == "include_usage"]
     if inner:
-        return _spliced(body, [(start + inner[-1][0], start + inner[-1][1], b"true")])
+        return spliced(body, [(start + inner[-1][0], start + inner[-1][1], b"true")])
     comma = b"" if not options[1:-1].strip() else b","
-    return _spliced(body, [(start + 1, start + 1, b'"include_usage":true' + comma)])
+    return spliced(body, [(start + 1, start + 1, b'"include_usage":true' + comma)])
 
 
-def _spliced(body: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
+def spliced(body: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
+    """The body with other bytes from start to end of each change; they stand in their order."""
     parts: list[bytes] = []
     at = 0
     for start, end, new in changes:
@@ -218,19 +219,20 @@ def _read_leniently(body: bytes) -> Body:
     )
 
 
-def _own_priority(value: object) -> int:
+def own_priority(value: object) -> int:
     """What is no whole number is taken for the boldest, and so is replaced: engines read "-5" and -5.0 as well."""
     return value if type(value) is int else _BOLDEST
 
 
-def _cap(fields: Body) -> int | None:
+def cap_of(fields: Body) -> int | None:
+    """The cap on a choice's output tokens, under the names of all APIs."""
     for cap in (fields.max_completion_tokens, fields.max_tokens, fields.max_output_tokens):
         if type(cap) is int and cap >= 0:
             return cap
     return None
 
 
-def _prompt(fields: Body, *, spaced: bool) -> tuple[int, tuple[int, ...]]:
+def prompt_of(fields: Body, *, spaced: bool) -> tuple[int, tuple[int, ...]]:
     """Bytes of what becomes prompt tokens, and the hashes of its beginnings, in the order of chat templates."""
     messages = fields.messages
     told: tuple[Any, ...] = (

@@ -25,13 +25,17 @@ from tidepool_router.wire.headers import (
     without_named,
 )
 from tidepool_router.wire.paths import Route, find
+from tidepool_router.wire.pieces import BodyFeed, Source
 from tidepool_router.wire.repeats import LONGEST_KEPT_BYTES, Repeat, head_of, repeat_of
 
 
 class Request:
-    """One whole request; `body` is without any transfer coding."""
+    """One whole request; `body` is without any transfer coding.
 
-    __slots__ = ("_joined", "body", "http10", "keep_alive", "lines", "method", "special", "target")
+    With a `feed` it is not whole: `body` is the front of it, and the rest comes by the feed.
+    """
+
+    __slots__ = ("_joined", "body", "feed", "http10", "keep_alive", "lines", "method", "special", "target")
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Request:
         self.special = {} if special is None else special
         self._joined: bytes | None = None
         self.body = b""
+        self.feed: BodyFeed | None = None
         self.http10 = False
         self.keep_alive = True
 
@@ -104,13 +109,18 @@ class RequestReader:
     """Reads requests from one connection into `ready`.
 
     `head_limit` bounds the bytes of a head (431), `body_limit` those of a body (413). `reading_head` and
-    `reading_body` say what a timeout would be about.
+    `reading_body` say what a timeout would be about. A body of more than `large_bytes` can be opened when
+    `front_bytes` of it have come; 0: none can.
     """
 
     __slots__ = (
+        "_asked",
         "_body_limit",
+        "_feed",
+        "_front_bytes",
         "_head_limit",
         "_known",
+        "_large_bytes",
         "_last_head",
         "_lines",
         "_parsed",
@@ -129,13 +139,17 @@ class RequestReader:
         "wants_continue",
     )
 
-    def __init__(self, head_limit: int, body_limit: int) -> None:
+    def __init__(self, head_limit: int, body_limit: int, front_bytes: int = 0, large_bytes: int = 0) -> None:
         self.ready: deque[Request] = deque()
         self.reading_head = False
         self.reading_body = False
         self.wants_continue = False
         self._head_limit = head_limit
         self._body_limit = body_limit
+        self._front_bytes = front_bytes
+        self._large_bytes = large_bytes
+        self._feed: BodyFeed | None = None  # of the request whose rest is coming
+        self._asked = False  # whether the request that is coming was opened, or is not to be
         # Bytes that have led to nothing yet: a head, a trailer or a chunk extension without an end.
         self._quiet = 0
         self._target = b""
@@ -153,8 +167,36 @@ class RequestReader:
 
     @property
     def arrived_bytes(self) -> int:
-        """What has come of a body that is not whole yet."""
-        return self._size
+        """What is held of a body that is not whole yet."""
+        return self._size if self._feed is None else 0
+
+    @property
+    def may_open(self) -> bool:
+        """Whether enough of a large body has come for its request to begin."""
+        request = self._request
+        if self._asked or not 0 < self._front_bytes <= self._size or request is None or self._upgrading:
+            return False
+        length = request.special.get(b"content-length")
+        return length is None or int(length) > self._large_bytes
+
+    def open(self, source: Source) -> Request | None:
+        """The request whose body is coming, with what has come of it; once a request."""
+        request = self._request
+        if request is None:
+            return None
+        length = request.special.get(b"content-length")
+        self._asked = True
+        request.body = b"".join(self._parts)
+        self._parts = []
+        self._feed = request.feed = BodyFeed(source, None if length is None else int(length) - self._size)
+        self._end_head(request)
+        return request
+
+    def close_again(self, request: Request) -> None:
+        """It cannot begin before its end: collect it as any other."""
+        self._parts = [request.body]
+        request.body = b""
+        self._feed = request.feed = None
 
     def feed(self, data: bytes) -> None:
         """Raises Refused when the bytes are no request that can be served; the connection is then of no use."""
@@ -280,7 +322,11 @@ class RequestReader:
         self._size += len(part)
         if self._size > self._body_limit:
             raise _body_too_large(self._body_limit)
-        self._parts.append(part)
+        feed = self._feed
+        if feed is None:
+            self._parts.append(part)
+        else:
+            feed.put(part)
 
     def on_message_complete(self) -> None:
         """httptools: the request is whole."""
@@ -292,13 +338,24 @@ class RequestReader:
             request.body = parts[0] if len(parts) == 1 else b"".join(parts)
             self._parts = []
             self._size = 0
-        parser = self._parser
-        request.keep_alive = parser.should_keep_alive()
-        request.http10 = parser.get_http_version() == "1.0"
         self._request = None
         self._quiet = 0
         self.reading_body = self.wants_continue = False
-        self.ready.append(request)
+        feed = self._feed
+        if feed is None:
+            self._end_head(request)
+            self._asked = False
+            self.ready.append(request)
+        else:  # it began long ago
+            feed.whole = True
+            self._feed = None
+            self._asked = False
+            self._size = 0
+
+    def _end_head(self, request: Request) -> None:
+        parser = self._parser
+        request.keep_alive = parser.should_keep_alive()
+        request.http10 = parser.get_http_version() == "1.0"
 
     def _check_head(self) -> None:
         size = len(self._target) + sum(map(len, self._lines)) + sum(map(len, self._special.values()))

@@ -11,8 +11,9 @@ from typing import Final
 import httptools
 
 from tidepool_router.errors import RouterError
+from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.server import Application, Server, ServerConnection
+from tidepool_router.proxy.server import Server, ServerConnection
 
 MAX_ANSWER_BYTES: Final = 4 << 20
 

@@ -10,8 +10,9 @@ import msgspec
 from tidepool_api.workflow import MODEL_PREFIX
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.keys import KeyRing
+from tidepool_router.proxy.active import ActiveExchange, Application
 from tidepool_router.proxy.handled import Handled
-from tidepool_router.proxy.server import ActiveExchange, Application, ServerConnection
+from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of

@@ -94,8 +94,9 @@ GUARDS = (
     ),
     Guard(
         15, "test_bytes.py::test_a_body_arrives_byte_for_byte", "proxy/exchange.py",
-        "        body = request.body\n        target", "        import json\n\n"
-        "        body = json.dumps(json.loads(request.body)).encode() if request.body else b''\n        target",
+        "        body, feed, life, mark = request.body", "        import json\n\n"
+        "        request.body = json.dumps(json.loads(request.body)).encode() if request.body else b''\n"
+        "        body, feed, life, mark = request.body",
     ),
     Guard(16, "test_bytes.py::test_events_cut", "wire/sse.py", "joined = self._rest + chunk", "joined = chunk"),
     Guard(
