@@ -83,6 +83,8 @@ sim: setup ## Routing quality in the simulator: minutes of one core; JSON under 
 soak: setup ## What takes longer than make test may: a million requests, many examples of each property, the scenarios' soak
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
+	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
+	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
 	$(BIN)/pytest -q -m "compiled and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 
