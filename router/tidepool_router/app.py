@@ -9,7 +9,7 @@ import secrets
 import signal
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -195,9 +195,13 @@ async def run(options: Options) -> None:
 async def _work_for(parent: int, descriptor: int, running: Running, signals: "asyncio.Queue[int]") -> None:
     """Tell the parent on which ports this worker can be asked; when it has gone, drain as if it had said so."""
     line = json.dumps({"metrics": running.metrics_port, "control": running.control_port})
-    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb", 0) as told:
-        told.write(line.encode() + b"\n")
-    while os.getppid() == parent:  # noqa: ASYNC110 (no event tells it)
+    listens = True
+    with os.fdopen(descriptor, "wb", 0) as told:
+        try:
+            told.write(line.encode() + b"\n")
+        except BrokenPipeError:  # it has gone before this process knew who it was
+            listens = False
+    while listens and os.getppid() == parent:  # noqa: ASYNC110 (no event tells it)
         await asyncio.sleep(1.0)
     signals.put_nowait(signal.SIGTERM)
 

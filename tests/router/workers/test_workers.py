@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -104,6 +105,23 @@ async def test_a_worker_that_dies_is_started_again_and_gets_the_fleet_that_was_p
 
     assert b"tidepool_gateway_worker_restarts_total 2" in page
     assert sum("is started again" in str(record["message"]) for record in logs) == 2
+
+
+async def test_a_worker_whose_parent_has_gone_before_it_serves_ends_by_itself() -> None:
+    heard, told = os.pipe()
+    os.close(heard)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidepool_router", "gateway", "--host", "127.0.0.1", "--port", "0",
+        "--worker-fd", str(told), pass_fds=(told,), stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(told)
+    try:
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
