@@ -112,8 +112,8 @@ def test_each_fires_in_its_case_and_none_in_a_healthy_fleet(tmp_path: Path) -> N
     assert "SUCCESS" in _promtool(older("promtool"), "test", "rules", str(file))
 
 
-def _promtool(program: Path, *arguments: str) -> str:
-    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=120, check=False)
+def _promtool(program: str, *arguments: str) -> str:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
