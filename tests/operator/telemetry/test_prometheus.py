@@ -74,7 +74,7 @@ def live(
         started.until("rate(vllm:prompt_tokens_total[1m])", 4)
         if installed is not None:
             started.until(rules.POOL_PODS, 2)
-            started.until(rules.POD_PROMPT_TOKENS, 4)
+            started.until(rules.POOL_REQUESTS, 2)  # the last of those that need rates
         yield started
     finally:
         started.stop()
