@@ -3,12 +3,23 @@
 import asyncio
 import resource
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import uvloop
 
 from tidepool_router import app, keys_command, logs, replay_command, settings
 from tidepool_router.errors import RouterError, SettingsError
+from tidepool_router.loading import command
 from tidepool_router.workers import parent
+
+# What ends by itself.
+_COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
+    "keys": keys_command.run,
+    "replay": replay_command.run,
+    "load": command.run,
+    "drop": command.run_drop,
+}
 
 
 def _allow_many_sockets() -> None:
@@ -20,10 +31,9 @@ def _allow_many_sockets() -> None:
 
 def main() -> int:
     """Exit status: 0 after a drain, 2 for settings that cannot be used, 1 for workers that do not start."""
-    if sys.argv[1:2] == ["keys"]:
-        return keys_command.run(sys.argv[2:])
-    if sys.argv[1:2] == ["replay"]:
-        return replay_command.run(sys.argv[2:])
+    run = _COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    if run is not None:
+        return run(sys.argv[2:])
     try:
         options = settings.parse(sys.argv[1:], settings.environment())
         logs.configure(options.log_level)
