@@ -37,7 +37,8 @@ class LoadReport:
     the engine's own gauge, 0 to 1, None when unknown; `kv_block_tokens` is the size of its blocks, and
     `kv_tokens` what its live requests take of it, a beginning that several share counted once. `adapters` are the
     LoRA adapters that its requests use now, `adapter_slots` how many it keeps at once, `served_adapters` the
-    names that it answers to. `seq` grows by one a report and restarts with the process; `boot` tells processes
+    names that it answers to, `adapters_failed` those that it is to have and does not take, each with its words.
+    `seq` grows by one a report and restarts with the process; `boot` tells processes
     apart. `stored` is what its prefix cache took in lately, the newest of `stored_total` entries (see
     ledger.stored).
 
@@ -77,6 +78,7 @@ class LoadReport:
     limit: int | None = None
     served_adapters: tuple[str, ...] = ()
     kv_exhausted_seconds: float | None = None
+    adapters_failed: tuple[tuple[str, str], ...] = ()
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

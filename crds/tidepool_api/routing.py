@@ -80,6 +80,13 @@ def _known_policy(value: object, info: ValidationInfo) -> object:
 LenientRouting = Annotated[Routing, BeforeValidator(_known_policy)]
 
 
+class WantedAdapter(Document):
+    """A LoRA adapter that an engine is to have, and where it finds it: a path, or a repository of the hub."""
+
+    name: Name
+    path: Annotated[str, Field(min_length=1, max_length=2048)]
+
+
 class SidecarSettings(Document):
     """What a sidecar knows of its pool: start value from a mounted file, then pushed by the operator."""
 
@@ -94,6 +101,8 @@ class SidecarSettings(Document):
     engine_priority: bool = False
     # Whose word on priority, tenant and deadline counts; None: everybody's.
     trust: TrustedCallers | None = None
+    # Adapters that the engine is to have, and no others; None: whatever it was started with.
+    adapters: Annotated[tuple[WantedAdapter, ...], Field(max_length=256)] | None = None
 
     def digest(self) -> str:
         """Short hash that a load report carries, so that the operator sees which settings are in force."""

@@ -38,6 +38,7 @@ class Api:
         self.health_status = 200
         self.created = int(time.time())
         self.adapters: dict[str, str] = {}  # name -> path
+        self.missing_adapters: set[str] = set()  # paths at which there is none
         self.administered: list[str] = []  # administration paths that were called
         self._changed = changed
         self._routes = self._make_routes()
@@ -156,7 +157,13 @@ class Api:
     async def _load_adapter(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:
         value = parse_json(record.body)
         self.administered.append(request.path)
-        self.adapters[str(value.get("lora_name"))] = str(value.get("lora_path"))
+        name, path = str(value.get("lora_name")), str(value.get("lora_path"))
+        if name in self.adapters and not value.get("load_inplace"):
+            raise BadRequestError(f"The lora adapter '{name}' has already been loaded.", kind="InvalidUserInput")
+        if path in self.missing_adapters:
+            words = f"Loading lora {name} failed: No adapter found for {path}"
+            raise BadRequestError(words, status=404, kind="NotFoundError")
+        self.adapters[name] = path
         return web.Response(text=f"Success: LoRA adapter '{value.get('lora_name')}' added successfully.")
 
     async def _unload_adapter(self, request: web.BaseRequest, record: Record) -> web.StreamResponse:

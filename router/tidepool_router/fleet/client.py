@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 reader for control traffic: one GET, whole or line by line. Never the data path.
+"""A small HTTP/1.1 reader for control traffic: one request, whole or line by line. Never the data path.
 
 asyncio streams and httptools: a hundred idle load streams must cost next to nothing.
 """
@@ -110,8 +110,10 @@ class Stream:
         return bool(data)
 
 
-async def open_stream(endpoint: Endpoint, path: str, timeout_seconds: float = CONNECT_SECONDS) -> Stream:
-    """Send a GET and read the head of its answer.
+async def open_stream(
+    endpoint: Endpoint, path: str, timeout_seconds: float = CONNECT_SECONDS, body: bytes | None = None
+) -> Stream:
+    """Send a GET, or a POST of JSON where there is a `body`, and read the head of its answer.
 
     Raises UpstreamError with kind `connect` when nobody listens, `first_byte_timeout` when no head comes in time.
     """
@@ -120,14 +122,14 @@ async def open_stream(endpoint: Endpoint, path: str, timeout_seconds: float = CO
     if trust is not None:
         tls = {"ssl": trust.newest, "server_hostname": trust.server_name or endpoint.host}
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with asyncio.timeout(min(timeout_seconds, CONNECT_SECONDS) if body is not None else timeout_seconds):
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, **tls)
     except (OSError, TimeoutError) as error:
         raise UpstreamError("connect", f"no connection to {endpoint.key}: {error or 'timed out'}") from error
     stream = Stream(reader, writer)
     try:
         async with asyncio.timeout(timeout_seconds):
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: */*\r\n\r\n".encode())
+            writer.write(_request(endpoint, path, body))
             await stream.head()
     except TimeoutError as error:
         stream.close()
@@ -138,9 +140,26 @@ async def open_stream(endpoint: Endpoint, path: str, timeout_seconds: float = CO
     return stream
 
 
+def _request(endpoint: Endpoint, path: str, body: bytes | None) -> bytes:
+    method = "GET" if body is None else "POST"
+    head = f"{method} {path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: */*\r\n"
+    if body is None:
+        return f"{head}\r\n".encode()
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 async def get(endpoint: Endpoint, path: str, timeout_seconds: float) -> Answer:
     """A whole answer within the time; raises UpstreamError as `open_stream` does."""
-    stream = await open_stream(endpoint, path, timeout_seconds)
+    return await _whole(await open_stream(endpoint, path, timeout_seconds), endpoint, path, timeout_seconds)
+
+
+async def post(endpoint: Endpoint, path: str, body: bytes, timeout_seconds: float) -> Answer:
+    """The whole answer to a POST of JSON; raises as `get`."""
+    stream = await open_stream(endpoint, path, timeout_seconds, body)
+    return await _whole(stream, endpoint, path, timeout_seconds)
+
+
+async def _whole(stream: Stream, endpoint: Endpoint, path: str, timeout_seconds: float) -> Answer:
     try:
         async with asyncio.timeout(timeout_seconds):
             return Answer(stream.status, await stream.rest())

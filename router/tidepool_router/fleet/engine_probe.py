@@ -19,6 +19,7 @@ class Probe:
     answers: bool
     models: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()  # of these, LoRA adapters: models that have another one as their parent
+    adapter_paths: tuple[str, ...] = ()  # where each of these was loaded from
     problem: str | None = None
     gone: bool = False  # nobody listens on its port
 
@@ -35,15 +36,16 @@ async def probe_engine(engine: Endpoint, model: str | None, timeout_seconds: flo
     cards = _cards(listed)
     if cards is None:
         return Probe(answers=False, problem=f"the engine answers /v1/models with {listed.status} and no list")
-    models = tuple(name for name, _ in cards)
+    models = tuple(name for name, _, _ in cards)
     if model is not None and model not in models:
         return Probe(
             answers=False,
             models=models,
             problem=f"the engine serves {', '.join(models) or 'nothing'}, not {model}",
         )
-    adapters = tuple([name for name, is_child in cards if is_child][:_MOST_ADAPTERS])
-    return Probe(answers=True, models=models, adapters=adapters)
+    children = [(name, path) for name, is_child, path in cards if is_child][:_MOST_ADAPTERS]
+    adapters, paths = tuple(name for name, _ in children), tuple(path for _, path in children)
+    return Probe(answers=True, models=models, adapters=adapters, adapter_paths=paths)
 
 
 async def scrape_engine(engine: Endpoint, timeout_seconds: float = _TIMEOUT_SECONDS) -> EngineFigures | None:
@@ -55,12 +57,14 @@ async def scrape_engine(engine: Endpoint, timeout_seconds: float = _TIMEOUT_SECO
     return read_engine_page(answer.body) if answer.status == 200 else None
 
 
-def _cards(answer: Answer) -> list[tuple[str, bool]] | None:
-    """Names of the list, and whether each is a child of another model."""
+def _cards(answer: Answer) -> list[tuple[str, bool, str]] | None:
+    """Names of the list, whether each is a child of another model, and where it was loaded from."""
     if answer.status != 200:
         return None
     try:
         listed = json.loads(answer.body)
-        return [(str(card["id"]), bool(card.get("parent"))) for card in listed["data"]]
+        return [
+            (str(card["id"]), bool(card.get("parent")), str(card.get("root") or "")) for card in listed["data"]
+        ]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

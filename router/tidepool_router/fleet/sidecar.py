@@ -14,6 +14,7 @@ from tidepool_api.units import duration_seconds
 from tidepool_router.admission import Refusal
 from tidepool_router.errors import NoPods
 from tidepool_router.facts import RequestFacts
+from tidepool_router.fleet.adapter_keeper import AdapterKeeper
 from tidepool_router.fleet.drain import Drain
 from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.engine_cache import EngineCache
@@ -58,6 +59,7 @@ class SidecarState:
             pod, self.ledger, self.watch, self._why_engine_takes_none, self._count_refusal, now
         )
         self.feed: Feed[LoadReport] = Feed(self.report, _differs)
+        self.adapters = AdapterKeeper(engine, now, self.feed.touch)
         # Whose word counts, and who shows it; None: everybody's does.
         self.callers: Callers | None = None
         self._apply(settings)
@@ -81,6 +83,7 @@ class SidecarState:
         if self._loop_task is not None:
             self._loop_task.cancel()
             await asyncio.gather(self._loop_task, return_exceptions=True)
+        await self.adapters.close()
         await self.waiting.close()
 
     # Standing.
@@ -120,7 +123,10 @@ class SidecarState:
 
     def why_not_ready(self) -> str | None:
         """None when the pod takes new requests, else a sentence for /engine/ready."""
-        return "the pod is draining" if self.draining else self._why_engine_takes_none()
+        if self.draining:
+            return "the pod is draining"
+        reason = self._why_engine_takes_none()
+        return reason if reason is not None or self.adapters.settled else "the engine's adapters are being loaded"
 
     def _why_engine_takes_none(self) -> str | None:
         if self.watch.up and self.watch.hung:
@@ -207,6 +213,7 @@ class SidecarState:
             adapters=figures.adapters,
             adapter_slots=figures.adapter_slots,
             served_adapters=self.watch.probe.adapters,
+            adapters_failed=self.adapters.failed,
             kv_exhausted_seconds=None if exhausted is None else round(exhausted, 2),
             stored=self.cache.log.text,
             stored_total=self.cache.log.total,
@@ -234,10 +241,14 @@ class SidecarState:
     def apply(self, settings: SidecarSettings, *, proven: bool = False) -> None:
         """New settings; a new model name is checked with the next probe.
 
-        Whom to believe is taken from the proven operator alone, or whoever reaches the control port could say so.
+        Whom to believe, and what the engine loads where anybody is to prove himself, is taken from the proven
+        operator alone, or whoever reaches the control port could say so.
         """
         if not proven:
-            settings = settings.model_copy(update={"trust": self.settings.trust})
+            kept: dict[str, object] = {"trust": self.settings.trust}
+            if self.settings.trust is not None:
+                kept["adapters"] = self.settings.adapters
+            settings = settings.model_copy(update=kept)
         self._apply(settings)
 
     def believe(self, trust: TrustedCallers | None) -> None:
@@ -248,6 +259,7 @@ class SidecarState:
         self.settings = settings
         self._digest = settings.digest()
         self.waiting.apply(settings.routing.queue)
+        self.adapters.want(settings.adapters)
         trust, callers = settings.trust, self.callers
         if trust is None:
             self.callers = None
@@ -282,6 +294,7 @@ class SidecarState:
         """One look; what it found goes out when it matters."""
         before = self.watch.figures
         await self.watch.look(self.settings.model)
+        self.adapters.looked(self.watch.probe)
         figures = self.watch.figures
         if figures is not before:
             self.waiting.looked()
