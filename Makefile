@@ -85,7 +85,7 @@ soak: setup ## What takes longer than make test may: a million requests, many ex
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
-	$(BIN)/pytest -q -m "compiled and soak" tests
+	$(BIN)/pytest -q -m "(compiled or engine) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)

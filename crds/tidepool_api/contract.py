@@ -28,6 +28,8 @@ COMPONENT_OPERATOR: Final = "operator"
 
 # "true" on the pods of a pool whose sidecars have TLS_PORT.
 TLS_LABEL: Final = f"{GROUP}/tls"
+# On the pods of a Job that loads files: the pool that it does so for. They are no pods of the pool.
+LOADS_FOR_LABEL: Final = f"{GROUP}/loads-for"
 
 # On the pods of a pool whose spec.rollout.restart is set: its value.
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
@@ -37,6 +39,8 @@ POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 # Containers of an engine pod. podTemplate merges onto these names.
 ENGINE_CONTAINER: Final = "engine"
 ROUTER_CONTAINER: Final = "router"
+# The container that downloads a model, by the router's image: of a Job, or an init container of engine pods.
+LOADER_CONTAINER: Final = "loader"
 
 ENGINE_PORT: Final = 8000  # on 127.0.0.1 only
 TRAFFIC_PORT: Final = 8080

@@ -28,9 +28,9 @@ REVISION: Final = Rule(
     field=".revision",
 )
 TOKEN: Final = Rule(
-    "!has(self.authSecretRef) || self.uri.startsWith('hf://')",
-    "only hf:// models take a token; leave it out, or point uri at hf://owner/name",
-    holds=lambda model: model.auth_secret_ref is None or model.uri.startswith("hf://"),
+    "!has(self.authSecretRef) || !(self.uri.startsWith('pvc://') || self.uri.startsWith('file://'))",
+    "is for models that are fetched, and pvc:// and file:// ones are not; leave it out",
+    holds=lambda model: model.auth_secret_ref is None or not model.uri.startswith(("pvc://", "file://")),
     field=".authSecretRef",
 )
 ALIASES: Final = Rule(
@@ -64,23 +64,48 @@ class SecretKey(Document):
     """One key of a Secret in the pool's namespace. The operator refers to it and never reads it."""
 
     name: ObjectName = Field(description="Name of the Secret.")
-    key: SecretOrMapKey = Field(default="token", description="Key in the Secret that holds the token.")
+    key: SecretOrMapKey = Field(
+        default="token",
+        description="Key in the Secret: the token of hf://, or for gs:// the key of a service account as JSON. "
+        "Not looked at for s3:// and oci://.",
+    )
 
 
-class Adapter(Document):
+ADAPTER_PLACE: Final = Rule(
+    "!self.uri.startsWith('oci://')",
+    "is an image, which a running pod cannot mount; put the adapter on hf://, s3://, gs://, pvc:// or file://",
+    holds=lambda adapter: not adapter.uri.startswith("oci://"),
+    field=".uri",
+)
+ADAPTER_NAMES: Final = Rule(
+    "!has(self.adapters) || !self.adapters.exists(adapter, (has(self.name) && adapter.name == self.name)"
+    " || (has(self.aliases) && adapter.name in self.aliases))",
+    "has the name of the model itself or of an alias; give the adapter another",
+    holds=lambda model: not {adapter.name for adapter in model.adapters} & {model.name, *model.aliases},
+    field=".adapters",
+)
+
+
+class Adapter(Ruled):
     """A LoRA adapter that is served beside the model under a name of its own."""
 
+    RULES = (ADAPTER_PLACE,)
+
     name: ServedName = Field(description="Name that clients ask for.")
-    uri: ModelUri = Field(description="Where the adapter lies; as model.uri.")
+    uri: ModelUri = Field(
+        description="Where the adapter lies: hf://owner/name, s3://bucket/path, gs://bucket/path (these two need "
+        "a cache with a claim and preload), pvc://claim/path or file:///path."
+    )
 
 
 class Model(Ruled):
     """What is served, and under which names."""
 
-    RULES = (REVISION, TOKEN, ALIASES)
+    RULES = (REVISION, TOKEN, ALIASES, ADAPTER_NAMES)
 
     uri: ModelUri = Field(
-        description="Where the model lies: hf://owner/name (Hugging Face), pvc://claim/path (a "
+        description="Where the model lies: hf://owner/name (Hugging Face), s3://bucket/path, gs://bucket/path, "
+        "oci://registry/image:tag#path (an image of files, mounted as a volume), pvc://claim/path (a "
         "PersistentVolumeClaim of the namespace), file:///path (in the image or a podTemplate's volume)."
     )
     name: ServedName | None = Field(
@@ -97,13 +122,25 @@ class Model(Ruled):
         description="Branch, tag or commit of an hf:// model. Absent: the repository's main branch.",
     )
     auth_secret_ref: SecretKey | None = Field(
-        default=None, description="Token for a gated hf:// model, given to the engine as HF_TOKEN."
+        default=None,
+        description="Secret of the namespace with what it takes to fetch the model, given to the container that "
+        "does so. hf://: a token. gs://: the key of a service account. s3://: keys AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY and, where needed, AWS_SESSION_TOKEN. oci://: a Secret of type "
+        "kubernetes.io/dockerconfigjson.",
     )
     adapters: Annotated[tuple[Adapter, ...], unique("name")] = Field(
         default=(),
         max_length=64,
-        description="LoRA adapters served beside the model.",
+        description="LoRA adapters served beside the model. Running engines load and drop them; only the first "
+        "one of a pool without adapterSlots, or one on a claim that the pods do not mount yet, takes new pods.",
         json_schema_extra=map_list("name"),
+    )
+    adapter_slots: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Adapters that an engine holds in its accelerator at once; requests for more wait for one "
+        "another. Set: engines are ready to take adapters while there are none. Absent: 4 where there are any.",
     )
 
 

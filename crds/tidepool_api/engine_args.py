@@ -75,6 +75,11 @@ SPECULATIVE_CONFIG: Final = Reserved(
     shorts=("sc",),
 )
 
+ADAPTER_FLAGS: Final = Reserved(
+    ("(no-)?enable-lora", "max-loras", "lora-m~odules"),
+    "spec.model.adapters and spec.model.adapterSlots say it already; keep one of the two",
+)
+
 _FLAG_END: Final = re.compile(r"[=.\s]")
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from tidepool_api.contract import API_VERSION
 from tidepool_api.engine import Engine, Model
+from tidepool_api.engine_args import ADAPTER_FLAGS
 from tidepool_api.hardware import Accelerator, Parallelism
 from tidepool_api.kube import Rule, Ruled
 from tidepool_api.metadata import Metadata
@@ -72,6 +73,51 @@ SAME_NAMESPACE: Final = Rule(
     holds=lambda spec: spec.traffic is None or not any("/" in pool for pool in spec.traffic.targets),
     field=".traffic",
 )
+_FETCHED: Final = ("hf://", "s3://", "gs://")
+CACHED: Final = Rule(
+    "!has(self.cache) || ['hf://', 's3://', 'gs://'].exists(start, self.model.uri.startsWith(start)"
+    " || (has(self.model.adapters) && self.model.adapters.exists(adapter, adapter.uri.startsWith(start))))",
+    "has nothing to keep, since neither the model nor an adapter is on hf://, s3:// or gs://; take it out",
+    holds=lambda spec: spec.cache is None or any(uri.startswith(_FETCHED) for uri in _uris(spec)),
+    field=".cache",
+)
+ADAPTER_CACHE: Final = Rule(
+    "!has(self.model.adapters) || !self.model.adapters.exists(adapter, adapter.uri.startsWith('s3://')"
+    " || adapter.uri.startsWith('gs://'))"
+    " || (has(self.cache) && has(self.cache.persistentVolumeClaim)"
+    " && (!has(self.cache.preload) || self.cache.preload))",
+    "has one on s3:// or gs://, which comes to running engines by the cache; set spec.cache.persistentVolumeClaim "
+    "and leave preload on",
+    holds=lambda spec: (
+        not any(adapter.uri.startswith(("s3://", "gs://")) for adapter in spec.model.adapters)
+        or (spec.cache is not None and spec.cache.persistent_volume_claim is not None and spec.cache.preload)
+    ),
+    field=".model.adapters",
+)
+ADAPTER_ARGS: Final = Rule(
+    "!(has(self.model.adapterSlots) || (has(self.model.adapters) && size(self.model.adapters) > 0))"
+    " || !has(self.engine) || !has(self.engine.args)"
+    f" || !self.engine.args.exists(argument, argument.matches(r'{ADAPTER_FLAGS.pattern}'))",
+    f"has flags of adapters; {ADAPTER_FLAGS.remedy}",
+    holds=lambda spec: (
+        not (spec.model.adapter_slots or spec.model.adapters) or not any(map(ADAPTER_FLAGS.sets, spec.engine.args))
+    ),
+    field=".engine.args",
+)
+OWN_ADAPTER: Final = Rule(
+    "has(self.spec.model.name) || !has(self.spec.model.adapters)"
+    " || !self.spec.model.adapters.exists(adapter, adapter.name == self.metadata.name)",
+    "has an adapter of metadata.name, by which clients ask for the model; give it another name",
+    holds=lambda pool: (
+        pool.spec.model.name is not None
+        or all(adapter.name != pool.metadata.name for adapter in pool.spec.model.adapters)
+    ),
+    field=".spec.model.adapters",
+)
+
+
+def _uris(spec: "ModelPoolSpec") -> tuple[str, ...]:
+    return (spec.model.uri, *(adapter.uri for adapter in spec.model.adapters))
 
 
 def _elsewhere(traffic: Traffic) -> tuple[str, ...]:
@@ -82,7 +128,7 @@ def _elsewhere(traffic: Traffic) -> tuple[str, ...]:
 class ModelPoolSpec(Ruled):
     """What is wanted of a pool."""
 
-    RULES = (SHARDS, SAME_NAMESPACE)
+    RULES = (SHARDS, SAME_NAMESPACE, CACHED, ADAPTER_CACHE, ADAPTER_ARGS)
 
     model: Model = Field(description="What is served, and under which names.")
     engine: Engine = Field(default_factory=Engine, description="The vLLM engine of each pod.")
@@ -126,7 +172,7 @@ class ModelPoolSpec(Ruled):
 class ModelPool(Ruled):
     """A pool of engines that serve one model."""
 
-    RULES = (NAME, OWN_ALIAS, OWN_TRAFFIC)
+    RULES = (NAME, OWN_ALIAS, OWN_ADAPTER, OWN_TRAFFIC)
 
     api_version: str = API_VERSION
     kind: str = KIND

@@ -21,12 +21,6 @@ NOT_EMPTY: Final = Use("size({value}) > 0", lambda value: isinstance(value, Sequ
 ABOVE_ONE: Final = Use("{value} > 1", lambda value: isinstance(value, int) and value > 1)
 
 
-def begins_with(*starts: str) -> Use:
-    """The field's text begins with one of these."""
-    cel = " || ".join(f"{{value}}.startsWith('{start}')" for start in starts)
-    return Use(cel, lambda value: isinstance(value, str) and value.startswith(starts))
-
-
 @dataclass(frozen=True, slots=True)
 class NotYet:
     """One field (`path`, below spec): what counts as its use, what to do, what it will be, the message's start."""
@@ -72,14 +66,6 @@ class NotYet:
 
 MODELPOOL_NOT_YET: Final = (
     NotYet(
-        "model.uri",
-        begins_with("s3://", "gs://", "oci://"),
-        "use hf://, pvc:// or file://",
-        "models from object stores and registries",
-        what="s3://, gs:// and oci:// are",
-    ),
-    NotYet("model.adapters", NOT_EMPTY, "leave it out", "LoRA adapters beside the model"),
-    NotYet(
         "parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes", what="more than 1 is"
     ),
     NotYet(
@@ -87,5 +73,4 @@ MODELPOOL_NOT_YET: Final = (
     ),
     NotYet("scaling.schedules", NOT_EMPTY, "leave it out", "bounds that change by the clock"),
     NotYet("disaggregation", ANY, "leave it out", "prefill and decode apart"),
-    NotYet("cache", ANY, "leave it out; a podTemplate may mount a claim", "model files kept between pods"),
 )

@@ -17,6 +17,7 @@ from tidepool_api.kube import (
     Ruled,
     validations,
 )
+from tidepool_api.texts import HostPath
 from tidepool_api.units import DurationUpToDay, DurationUpToHour
 
 PERCENT_PATTERN: Final = "^(100|[1-9]?[0-9])%$"
@@ -95,11 +96,56 @@ class Rollout(Ruled):
     )
 
 
-class Cache(Document):
-    """Where model files are kept between pods."""
+CACHE_PLACE: Final = Rule(
+    "has(self.persistentVolumeClaim) != has(self.hostPath)",
+    "needs either persistentVolumeClaim or hostPath; set one of the two",
+    holds=lambda cache: (cache.persistent_volume_claim is None) != (cache.host_path is None),
+)
 
-    persistent_volume_claim: ObjectName = Field(description="Name of a PersistentVolumeClaim of the namespace.")
-    preload: bool = Field(default=True, description="Fill the cache before the first pod starts.")
+
+class Retention(StrEnum):
+    """What becomes of files that the spec does not want any more."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+CACHE_RETENTION: Final = Rule(
+    "!has(self.retention) || self.retention != 'Delete'"
+    " || (has(self.persistentVolumeClaim) && (!has(self.preload) || self.preload))",
+    "Delete needs persistentVolumeClaim and preload, since Jobs remove only what Jobs have loaded; set Retain",
+    holds=lambda cache: (
+        cache.retention is not Retention.DELETE or (cache.persistent_volume_claim is not None and cache.preload)
+    ),
+    field=".retention",
+)
+
+
+class Cache(Ruled):
+    """Where model files are kept between pods; exactly one place."""
+
+    RULES = (CACHE_PLACE, CACHE_RETENTION)
+
+    persistent_volume_claim: ObjectName | None = Field(
+        default=None,
+        description="Name of a PersistentVolumeClaim of the namespace, which all pods of the pool mount.",
+    )
+    host_path: HostPath | None = Field(
+        default=None,
+        description="A folder of each node that user 1000 may write to, shared by the pods of that node. The "
+        "Pod Security Standards baseline and restricted forbid it.",
+    )
+    preload: bool = Field(
+        default=True,
+        description="Load the model's files before the engine starts: into a claim by a Job, before the first pod "
+        "of a new model is made, and into a node's folder by the first pod there. False: each engine loads what "
+        "it misses.",
+    )
+    retention: Retention = Field(
+        default=Retention.RETAIN,
+        description="Delete: files that the spec does not want any more are removed when no revision that is kept "
+        "for a change back needs them, and no other pool has loaded them too. Those of a deleted pool stay.",
+    )
 
 
 class Disruption(Document):

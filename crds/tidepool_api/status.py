@@ -99,6 +99,26 @@ class ScalingStatus(Document):
     )
 
 
+class AdapterState(StrEnum):
+    """How far an adapter has come."""
+
+    WAITING = "Waiting"  # no engine is up that could take it
+    FETCHING = "Fetching"
+    LOADING = "Loading"
+    LOADED = "Loaded"
+    FAILED = "Failed"
+
+
+class AdapterStatus(Document):
+    """One LoRA adapter."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="Name that clients ask for.")
+    state: AdapterState = Field(description="Loaded: every engine of the newest revision answers to it.")
+    loaded_replicas: Count | None = Field(default=None, description="Pods whose engine answers to it.")
+    reason: ShortText | None = Field(default=None, description="Stable word for programs, where it failed.")
+    message: Message | None = Field(default=None, description="What happened and what to do.")
+
+
 class ModelPoolStatus(Document):
     """Observed state of a pool."""
 
@@ -122,6 +142,12 @@ class ModelPoolStatus(Document):
         max_length=512,
         description="Arguments that the engine is started with.",
         json_schema_extra=ATOMIC_LIST,
+    )
+    adapters: tuple[AdapterStatus, ...] = Field(
+        default=(),
+        max_length=64,
+        description="LoRA adapters of the spec.",
+        json_schema_extra=map_list("name"),
     )
     figures: Figures | None = Field(default=None, description="Live figures of the pool, rounded.")
     capacity: Capacity | None = Field(default=None, description="What one replica can serve.")

@@ -1,15 +1,20 @@
 """Texts with a shape of their own: addresses and names of models, images, names of variables."""
 
+import re
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from tidepool_api.kube import matching, patterned
+from tidepool_api.kube import Rule, matching, patterned
 
-URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|pvc://[a-z0-9][-.a-z0-9]*(/\S*)?|file:///\S+|(s3|gs|oci)://\S+)$"
+URI_PATTERN: Final = (
+    r"^(hf://[^/\s]+/[^/\s]+|pvc://[a-z0-9][-.a-z0-9]*(/\S*)?|file:///\S+|"
+    r"(s3|gs)://[A-Za-z0-9][-._A-Za-z0-9]+(/\S*)?|oci://[^\s/#]+/[^\s#]+(#\S+)?)$"
+)
 URI: Final = matching(
     URI_PATTERN,
-    "is not a model address; write hf://owner/name, pvc://claim/path, file:///path, s3://, gs:// or oci://",
+    "is not a model address; write hf://owner/name, s3://bucket/path, gs://bucket/path, oci://registry/image:tag, "
+    "pvc://claim/path or file:///path",
 )
 SERVED_NAME_PATTERN: Final = r"^[A-Za-z0-9][-A-Za-z0-9._:/]*$"
 SERVED_NAME: Final = matching(
@@ -60,5 +65,16 @@ Image = Annotated[
     str,
     Field(min_length=1, max_length=512, json_schema_extra=patterned(IMAGE_PATTERN, IMAGE)),
     AfterValidator(IMAGE.check),
+]
+HOST_PATH_PATTERN: Final = r"^/([A-Za-z0-9_@-]|[A-Za-z0-9_@./-]*[A-Za-z0-9_@-])$"
+HOST_PATH: Final = Rule(
+    f"self.matches(r'{HOST_PATH_PATTERN}') && !self.contains('..')",
+    "is not a folder of the node; write an absolute path without .. such as /var/cache/models",
+    holds=lambda path: re.fullmatch(HOST_PATH_PATTERN, path) is not None and ".." not in path,
+)
+HostPath = Annotated[
+    str,
+    Field(min_length=2, max_length=512, json_schema_extra=patterned(HOST_PATH_PATTERN, HOST_PATH)),
+    AfterValidator(HOST_PATH.check),
 ]
 SecretOrMapKey = Annotated[str, Field(min_length=1, max_length=253)]

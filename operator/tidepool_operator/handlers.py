@@ -21,6 +21,7 @@ from tidepool_operator.cluster.kinds import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
     ENDPOINT_SLICE,
+    JOB,
     NETWORK_POLICY,
     POD,
     SERVICE,
@@ -42,6 +43,7 @@ SELECTORS: Final[Mapping[Kind, str]] = {
     CONFIG_MAP: _OURS,
     DISRUPTION_BUDGET: _OURS,
     NETWORK_POLICY: _OURS,
+    JOB: _OURS,
     # The endpoint controller copies a Service's labels to its slices; ours name us as their manager.
     ENDPOINT_SLICE: f"endpointslice.kubernetes.io/managed-by={FIELD_MANAGER}",
 }

@@ -21,7 +21,8 @@ def reasons() -> str:
     origins = "".join(f"| `{reason}` | {'; '.join(found)} |\n" for reason, found in places.items())
     return (
         f"\n| reason | what to do |\n|---|---|\n{rows}\n"
-        "These are read from the end of the engine's log. Where vLLM 0.32, or a library below it, says so:\n\n"
+        "These are read from the end of the log of the engine, or of what loads its model. Where vLLM 0.32, a "
+        "library below it or our loader says so:\n\n"
         f"| reason | said by |\n|---|---|\n{origins}\n"
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from tidepool_api.contract import POD_DELETION_COST
+from tidepool_api.contract import LOADS_FOR_LABEL, POD_DELETION_COST
 from tidepool_api.load import LoadReport
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.clues import ClueReader
@@ -21,6 +21,7 @@ from tidepool_operator.events import Recorder
 from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, Severity
 from tidepool_operator.pool.ownership import may_take
 from tidepool_operator.pool.plan import plan
+from tidepool_operator.pool.preload import unready
 from tidepool_operator.pool.read import doubts, read, strangers
 from tidepool_operator.pool.served import settings_by_pods
 from tidepool_operator.scaling.model import Decision
@@ -99,7 +100,8 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, raw: Object) -> float | None:
         observed = self._observe(key, raw)
-        clues, look_again = await self._clues.read(key.namespace, observed.pods)
+        observed = replace(observed, loaders=await self._loaders(key, observed))
+        clues, look_again = await self._clues.read(key.namespace, (*observed.pods, *observed.loaders))
         observed = replace(observed, clues=clues)
         made = await self._unfought(key, raw, await self._plan(observed))
         await self._carry_out(key, made)
@@ -135,6 +137,14 @@ class Reconciler:
             decision=self._board.get(str(key)),
             history=self._board.history(str(key)),
         )
+
+    async def _loaders(self, key: Key, observed: Observed) -> tuple[Object, ...]:
+        """Pods of Jobs that do not get on. They are asked for, not watched: a cluster seldom has any."""
+        names = unready(observed)
+        if not names:
+            return ()
+        labels = f"{LOADS_FOR_LABEL}={key.name}"
+        return tuple(await self._api.list(POD, key.namespace, labels=labels))
 
     async def _plan(self, observed: Observed) -> Plan:
         """The plan, made again with what had to be asked for: room, loads, the dry run's verdict, taken names."""

@@ -116,10 +116,58 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.model": {"uri": "pvc://models/b", "revision": "main"}},
         "spec.model.revision",
     ),
-    ("spec.model", "only hf:// models take a token"): Change(
-        {"spec.model": {"uri": "hf://a/b", "authSecretRef": {"name": "hf"}}},
+    ("spec.model", "is for models that are fetched"): Change(
+        {"spec.model": {"uri": "s3://models/b", "authSecretRef": {"name": "hf"}}},
         {"spec.model": {"uri": "file:///models/b", "authSecretRef": {"name": "hf"}}},
         "spec.model.authSecretRef",
+    ),
+    ("", "has an adapter of metadata.name"): Change(
+        {"spec.model": {"uri": "hf://a/b", "name": "b", "adapters": [{"name": "llama-8b", "uri": "hf://a/c"}]}},
+        {"spec.model": {"uri": "hf://a/b", "adapters": [{"name": "llama-8b", "uri": "hf://a/c"}]}},
+        "spec.model.adapters",
+    ),
+    ("spec", "has one on s3:// or gs://"): Change(
+        {"spec.model": {"uri": "hf://a/b", "adapters": [{"name": "sql", "uri": "gs://adapters/sql"}]}},
+        {
+            "spec.model": {"uri": "hf://a/b", "adapters": [{"name": "sql", "uri": "s3://adapters/sql"}]},
+            "spec.cache": {"persistentVolumeClaim": "models", "preload": False},
+        },
+        "spec.model.adapters",
+    ),
+    ("spec", "has flags of adapters"): Change(
+        {"spec.engine.args": ["--max-lora-rank=64"]},
+        {"spec.engine.args": ["--max-loras=2"]},
+        "spec.engine.args",
+    ),
+    ("spec.model", "has the name of the model itself"): Change(
+        {"spec.model": {"uri": "hf://a/b", "name": "b", "adapters": [{"name": "c", "uri": "hf://a/c"}]}},
+        {"spec.model": {"uri": "hf://a/b", "aliases": ["c"], "adapters": [{"name": "c", "uri": "hf://a/c"}]}},
+        "spec.model.adapters",
+    ),
+    ("spec.model.adapters[]", "is an image, which a running pod"): Change(
+        {"spec.model.adapters[0].uri": "pvc://adapters/sql"},
+        {"spec.model.adapters[0].uri": "oci://registry/acme/sql:v1"},
+        "spec.model.adapters[0].uri",
+    ),
+    ("spec", "has nothing to keep"): Change(
+        {"spec.model": {"uri": "pvc://models/b", "adapters": [{"name": "sql", "uri": "hf://a/sql"}]}},
+        {"spec.model": {"uri": "pvc://models/b"}},
+        "spec.cache",
+    ),
+    ("spec.cache", "needs either persistentVolumeClaim or hostPath"): Change(
+        {"spec.cache": {"hostPath": "/var/cache/models"}},
+        {"spec.cache": {"persistentVolumeClaim": "models", "hostPath": "/var/cache/models"}},
+        "spec.cache",
+    ),
+    ("spec.cache", "Delete needs persistentVolumeClaim"): Change(
+        {"spec.cache": {"persistentVolumeClaim": "models", "retention": "Delete"}},
+        {"spec.cache": {"hostPath": "/var/cache/models", "retention": "Delete"}},
+        "spec.cache.retention",
+    ),
+    ("spec.cache.hostPath", "is not a folder of the node"): Change(
+        {"spec.cache": {"hostPath": "/var/cache/models.v1"}},
+        {"spec.cache": {"hostPath": "/var/../etc"}},
+        "spec.cache.hostPath",
     ),
     ("spec.model", "repeats model.name"): Change(
         {"spec.model": {"uri": "hf://a/b", "name": "b", "aliases": ["c"]}},
@@ -229,11 +277,6 @@ WORKFLOW: dict[tuple[str, str], Change] = {
 
 # By the path in not_yet: a use of the field that is refused, and the nearest one that is served.
 NOT_YET: dict[str, tuple[Json, Json]] = {
-    "model.uri": ({"spec.model": {"uri": "file:///models/a"}}, {"spec.model": {"uri": "oci://registry/a"}}),
-    "model.adapters": (
-        {"spec.model.adapters": []},
-        {"spec.model.adapters": [{"name": "sql", "uri": "hf://acme/sql-lora"}]},
-    ),
     "parallelism.hosts": (
         {"spec.parallelism": {"tensor": 2, "hosts": 1}},
         {"spec.parallelism": {"tensor": 4, "hosts": 2}},
@@ -244,7 +287,6 @@ NOT_YET: dict[str, tuple[Json, Json]] = {
         {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 2}]},
     ),
     "disaggregation": ({"spec.replicas": 3}, {"spec.disaggregation": {}}),
-    "cache": ({"spec.replicas": 3}, {"spec.cache": {"persistentVolumeClaim": "models"}}),
 }
 
 # By the remedy: an argument that stands beside the refused one in vLLM, and one that sets the field.
@@ -261,7 +303,7 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "set spec.parallelism.tensor instead": ("--mm-encoder-tp-mode=data", "-tp=2"),
     "set spec.parallelism.pipeline instead": ("--pt-load-map-location=cpu", "--pipeline-parallel-size=2"),
     "set spec.replicas instead": ("--dbo-decode-token-threshold=1", "--data-parallel-size=2"),
-    "set spec.parallelism.hosts instead": ("--no-enable-lora", "--nnodes=2"),
+    "set spec.parallelism.hosts instead": ("--num-gpu-blocks-override=8", "--nnodes=2"),
     "take it out: the router beside the engine is its only door and reaches it in one fixed way": (
         "--uvicorn-log-level=info",
         "--port",

@@ -16,7 +16,8 @@ FULL_POOL: Json = {
             "aliases": ["chat-default"],
             "revision": "0e9e39f",
             "authSecretRef": {"name": "hf-token", "key": "token"},
-            "adapters": [],
+            "adapters": [{"name": "sql", "uri": "hf://acme/sql-lora"}],
+            "adapterSlots": 2,
         },
         "engine": {
             "image": "vllm/vllm-openai:v0.32.0",
@@ -96,6 +97,7 @@ FULL_POOL: Json = {
             "drainTimeout": "300s",
             "progressDeadline": "3600s",
         },
+        "cache": {"persistentVolumeClaim": "model-cache", "preload": True, "retention": "Retain"},
         "disruption": {"maxUnavailable": 1},
         "access": {
             "from": [
@@ -113,8 +115,6 @@ FULL_POOL: Json = {
 
 # What no part serves yet: right in shape, refused all the same.
 NOT_YET_POOL: Json = copy.deepcopy(FULL_POOL)
-NOT_YET_POOL["spec"]["model"]["adapters"] = [{"name": "sql", "uri": "hf://acme/sql-lora"}]
-
 NOT_YET_POOL["spec"]["scaling"]["variants"] = [
     {
         "name": "small",
@@ -127,7 +127,6 @@ NOT_YET_POOL["spec"]["scaling"]["schedules"] = [
     {"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "minReplicas": 2}
 ]
 NOT_YET_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1}, "connector": "Nixl"}
-NOT_YET_POOL["spec"]["cache"] = {"persistentVolumeClaim": "model-cache", "preload": True}
 NOT_YET_POOL["spec"]["parallelism"]["hosts"] = 2
 NOT_YET_POOL["spec"]["accelerator"]["count"] = 1
 

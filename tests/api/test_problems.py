@@ -64,7 +64,6 @@ def test_every_mistake_is_told_at_once() -> None:
         "spec.replicas",
         "spec.rollout.drainTimeout",
         "spec.cache",
-        "spec.cache.persistentVolumeClaim",
         "spec.scaling.maxReplicas",
     }
 
@@ -103,7 +102,15 @@ def test_flag_of_a_field_is_refused_however_it_is_written(argument: str) -> None
 
 @pytest.mark.parametrize(
     "argument",
-    ["--model-impl=auto", "--max-num-seqs=8", "--config-format=hf", "--hostess", "--enable-lora", "256", "model"],
+    [
+        "--model-impl=auto",
+        "--max-num-seqs=8",
+        "--config-format=hf",
+        "--hostess",
+        "--max-lora-rank=64",
+        "256",
+        "model",
+    ],
 )
 def test_flag_without_a_field_is_taken(argument: str) -> None:
     assert problems(changed(FULL_POOL, {"spec.engine.args": [argument]})["spec"]) == []
@@ -130,17 +137,21 @@ def test_secret_in_a_bad_environment_is_not_repeated() -> None:
 def test_each_field_that_is_not_built_is_named() -> None:
     found = {problem.field for problem in problems(NOT_YET_POOL["spec"])}
 
-    assert found == {f"spec.{entry.path}" for entry in MODELPOOL_NOT_YET if entry.path != "model.uri"}
+    assert found == {f"spec.{entry.path}" for entry in MODELPOOL_NOT_YET}
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs", "oci"])
-def test_scheme_that_is_not_built_is_named(scheme: str) -> None:
-    found = problems({"model": {"uri": f"{scheme}://bucket/llama"}})
+@pytest.mark.parametrize(
+    "uri", ["s3://models/llama", "gs://models", "oci://registry:5000/acme/llama@sha256:abc#weights"]
+)
+def test_addresses_of_stores_and_registries_are_taken(uri: str) -> None:
+    assert problems({"model": {"uri": uri, "authSecretRef": {"name": "store"}}}) == []
 
-    assert [str(problem) for problem in found] == [
-        "spec.model.uri: s3://, gs:// and oci:// are not built yet; use hf://, pvc:// or file:// "
-        "(planned: models from object stores and registries)"
-    ]
+
+@pytest.mark.parametrize(
+    "uri", ["s3://", "s3:///llama", "gs://a b", "oci://registry", "oci://registry/#x", "az://a/b"]
+)
+def test_addresses_that_lead_nowhere_are_refused(uri: str) -> None:
+    assert [problem.field for problem in problems({"model": {"uri": uri}})] == ["spec.model.uri"]
 
 
 def test_full_objects_have_no_problem() -> None:

@@ -34,6 +34,12 @@ POOL: Object = {
     "metadata": {"name": "small", "namespace": TEAM},
     "spec": {"model": {"uri": "hf://acme/small"}, "replicas": 2},
 }
+# Its model comes by a Job.
+STORED: Object = {
+    **POOL,
+    "metadata": {"name": "stored", "namespace": TEAM},
+    "spec": {"model": {"uri": "s3://models/llama"}, "cache": {"persistentVolumeClaim": "models"}},
+}
 WORKFLOW: Object = {
     "apiVersion": "tidepool.dev/v1alpha1",
     "kind": "AgentWorkflow",
@@ -199,6 +205,17 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
         return any("something new" in one["message"] for one in found)
 
     cluster.wait("a diagnosis", told)
+
+    # A Job loads a model, and goes when another model is wanted.
+    def jobs() -> set[str]:
+        return {item["metadata"]["name"] for item in cluster.get("jobs", "-n", TEAM)["items"]}
+
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(STORED))
+    (job,) = cluster.wait("a Job", jobs)
+    other = json.dumps({"spec": {"model": {"uri": "s3://models/other"}}})
+    cluster.kubectl("patch", "mp", "stored", "-n", TEAM, "--type=merge", f"--patch={other}")
+    cluster.wait("another Job", lambda: jobs() - {job} and job not in jobs())
+    cluster.kubectl("delete", "mp", "stored", "-n", TEAM)
 
     # Fewer: a pod is marked first, and the Deployment's scale is written.
     cluster.wait("two pods", lambda: len(cluster.get("pods", "-n", TEAM)["items"]) == 2)

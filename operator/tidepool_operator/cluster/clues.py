@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidepool_api.contract import ENGINE_CONTAINER
 from tidepool_api.load import Health
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import Object
@@ -98,7 +97,7 @@ class ClueReader:
             # The kubelet answers this one; where its node is gone nobody does, and the pool must not wait for it.
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 text = await self._api.log(
-                    namespace, one.pod, ENGINE_CONTAINER, lines=_LINES, limit=_BYTES, previous=before
+                    namespace, one.pod, one.container, lines=_LINES, limit=_BYTES, previous=before
                 )
         except (ApiError, TimeoutError) as error:
             self._missed(f"the log of pod {namespace}/{one.pod}", error)

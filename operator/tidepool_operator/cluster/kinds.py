@@ -46,13 +46,14 @@ CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
 DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+JOB: Final = Kind("batch", "v1", "jobs", "Job")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 # Where the events of the kubelet and the scheduler can be selected by the object that they are about.
 CORE_EVENT: Final = Kind("", "v1", "events", "Event")
 NODE: Final = Kind("", "v1", "nodes", "Node")
 EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
 
-# What the operator makes for a pool, in the order in which it is applied: what pods refer to comes first.
+# What the operator makes for a pool.
 OWNED: Final = (
     SERVICE_ACCOUNT,
     CONFIG_MAP,
@@ -61,6 +62,7 @@ OWNED: Final = (
     DISRUPTION_BUDGET,
     DEPLOYMENT,
     ENDPOINT_SLICE,
+    JOB,
 )
 WATCHED: Final = (MODEL_POOL, AGENT_WORKFLOW, *OWNED, POD)
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in (*WATCHED, LEASE, EVENT)}

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from tidepool_api.contract import ENGINE_CONTAINER
+from tidepool_api.contract import ENGINE_CONTAINER, LOADER_CONTAINER
 from tidepool_operator.pool.model import Clues, Happening, Object
 from tidepool_operator.pool.pod_status import (
     IMAGE_REASONS,
+    completed,
     condition,
     container,
     ended,
@@ -42,6 +43,7 @@ class Wanted:
     uid: str
     life: str
     questions: frozenset[Question] = field(default_factory=frozenset)
+    container: str = ENGINE_CONTAINER
 
 
 def wanted(pod: Object) -> Wanted | None:
@@ -50,10 +52,18 @@ def wanted(pod: Object) -> Wanted | None:
     questions = _questions(pod)
     if not questions:
         return None
-    engine = container(pod, ENGINE_CONTAINER)
+    name, engine = _main(pod)
     since = str(condition(pod, "Ready").get("lastTransitionTime") or "")
     life = f"{engine.get('restartCount', 0)}/{since}"
-    return Wanted(metadata["name"], metadata.get("uid", ""), life, frozenset(questions))
+    return Wanted(metadata["name"], metadata.get("uid", ""), life, frozenset(questions), name)
+
+
+def _main(pod: Object) -> tuple[str, Object]:
+    """The container that a pod is for, or waits for: the engine, or what loads its files."""
+    engine, loader = container(pod, ENGINE_CONTAINER), container(pod, LOADER_CONTAINER)
+    if loader and (not engine or (ended(loader) and not completed(loader))):
+        return LOADER_CONTAINER, loader
+    return ENGINE_CONTAINER, engine
 
 
 def _questions(pod: Object) -> set[Question]:
@@ -64,7 +74,7 @@ def _questions(pod: Object) -> set[Question]:
         return set()
     if condition(pod, "Ready").get("status") == "True" or condition(pod, "PodScheduled").get("status") == "False":
         return set()
-    engine = container(pod, ENGINE_CONTAINER)
+    _, engine = _main(pod)
     if ended(engine):
         # The kubelet ends a container for its probes with a signal: only an event says that it was the kubelet.
         return {Question.LOG_BEFORE if running(engine) else Question.LOG, Question.EVENTS}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tidepool_api.status import PoolCondition
 from tidepool_operator.pool import progress
+from tidepool_operator.pool.adapters import Progress
 from tidepool_operator.pool.diagnosis import TROUBLES, UNPLACED, Finding, foremost
 from tidepool_operator.pool.fleet import Counted
 from tidepool_operator.pool.model import Observed
@@ -18,7 +19,8 @@ from tidepool_operator.pool.render import Rendered, router_image
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a status is written from. `refusal`: nothing of the new spec can be acted on."""
+    """What a status is written from. `refusal`: nothing of the new spec can be acted on. `preloading`: its files
+    are not there yet, so it has no pods."""
 
     observed: Observed
     rendered: Rendered | None
@@ -27,6 +29,8 @@ class Picture:
     findings: tuple[Finding, ...] = ()  # of the new revision first to matter, then of the old ones
     refusal: Finding | None = None
     stuck: bool = False
+    preloading: Finding | None = None
+    adapters: tuple[Progress, ...] | None = None  # None: not looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ def _progressing(picture: Picture) -> Verdict:
     kind, wanted, new = PoolCondition.PROGRESSING, picture.observed.pool.spec.replicas, picture.new
     if picture.refusal is not None:
         return _no(kind, picture.refusal.reason, "Nothing is changed until the spec is corrected.")
+    if picture.preloading is not None:
+        return _yes(kind, Reason.PRELOADING, "Pods are made when the model's files are in the cache.")
     if picture.stuck:
         return _no(kind, Reason.PROGRESS_DEADLINE_EXCEEDED, _late(picture))
     ready = new.ready if new else 0
@@ -187,10 +193,18 @@ def _degraded(picture: Picture) -> Verdict:
     if picture.stuck:
         reason = Reason.PROGRESS_DEADLINE_EXCEEDED
         return _yes(kind, reason, explain(reason, "The rollout is stopped"))
-    stale = picture.observed.settings.stale_fields
+    return _warned(picture) or _no(kind, Reason.HEALTHY, "Nothing is known to be wrong.")
+
+
+def _warned(picture: Picture) -> Verdict | None:
+    """What takes nothing away from what serves, and somebody should know."""
+    kind, stale = PoolCondition.DEGRADED, picture.observed.settings.stale_fields
+    failed = [one for one in picture.adapters or () if one.reason is not None]
+    if failed:
+        return _yes(kind, failed[0].reason or Reason.ADAPTER_FAILED, failed[0].message)
     if stale:
         what = f"The cluster's CRD is older than the operator and drops {', '.join(stale)}"
         return _yes(kind, Reason.STALE_CRD, explain(Reason.STALE_CRD, what))
     if picture.observed.namesakes:
         return _yes(kind, Reason.MODEL_NAME_SHARED, explain(Reason.MODEL_NAME_SHARED, _shared(picture.observed)))
-    return _no(kind, Reason.HEALTHY, "Nothing is known to be wrong.")
+    return None

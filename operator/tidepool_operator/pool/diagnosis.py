@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidepool_api.contract import ENGINE_CONTAINER, ROUTER_CONTAINER
+from tidepool_api.contract import ENGINE_CONTAINER, LOADER_CONTAINER, ROUTER_CONTAINER
 from tidepool_api.load import Health
 from tidepool_operator.pool import engine_log, engine_signs, pod_events
 from tidepool_operator.pool.clues import NO_CLUES
@@ -18,6 +18,7 @@ from tidepool_operator.pool.placing import why_unplaced
 from tidepool_operator.pool.pod_events import CONFIG, SECRET
 from tidepool_operator.pool.pod_status import (
     IMAGE_REASONS,
+    completed,
     condition,
     container,
     ended,
@@ -56,6 +57,7 @@ ORDER: Final = (
     *dict.fromkeys(sign.reason for sign in engine_signs.SIGNS),
     Reason.PROBE_ENDS_ENGINE,
     Reason.ENGINE_CRASHED,
+    Reason.LOADER_FAILED,
     Reason.ROUTER_CRASHED,
     Reason.ROUTER_NOT_READY,
     Reason.INSUFFICIENT_ACCELERATORS,
@@ -70,12 +72,14 @@ ORDER: Final = (
     Reason.POD_FAILED,
     Reason.ENGINE_HUNG,
     Reason.ENGINE_NOT_READY,
+    Reason.ADAPTER_FAILED,
     Reason.STALE_CRD,
+    Reason.PRELOADING,
     Reason.LOADING,
     Reason.STARTING,
     Reason.DRAINING,
 )
-TROUBLES: Final = frozenset(ORDER[: ORDER.index(Reason.LOADING)])
+TROUBLES: Final = frozenset(ORDER[: ORDER.index(Reason.PRELOADING)])
 # Pods that have no place yet.
 UNPLACED: Final = frozenset(
     {
@@ -157,7 +161,9 @@ def _lost(pod: Object, clues: Clues) -> Finding | None:
 
 def _containers(pod: Object, clues: Clues) -> Finding | None:
     status = pod.get("status") or {}
-    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    # An init container that ended well is done.
+    before = [entry for entry in status.get("initContainerStatuses") or [] if not completed(entry)]
+    statuses = [*before, *(status.get("containerStatuses") or [])]
     findings = [found for entry in statuses if (found := _container(pod["metadata"]["name"], entry, clues))]
     return foremost(findings)
 
@@ -189,7 +195,7 @@ def _crash(where: str, status: Object, last: Object, clues: Clues) -> Finding:
     if last.get("reason") == "OOMKilled":
         return Finding(Reason.ENGINE_OUT_OF_MEMORY, f"{what}: the kernel killed it for its memory limit")
     own = last.get("message") or ""
-    if status["name"] != ENGINE_CONTAINER:
+    if status["name"] not in (ENGINE_CONTAINER, LOADER_CONTAINER):
         tail = log_tail(own)
         router = status["name"] == ROUTER_CONTAINER
         reason = Reason.ROUTER_CRASHED if router else Reason.CONTAINER_START_FAILED
@@ -199,11 +205,12 @@ def _crash(where: str, status: Object, last: Object, clues: Clues) -> Finding:
     said = engine_log.read_log(log)
     if said is not None:
         return Finding(said.reason, f"{what}: {scrubbed(said.words)}")
-    probe = pod_events.ended_by_probe(clues.events, ENGINE_CONTAINER)
+    probe = pod_events.ended_by_probe(clues.events, status["name"])
     if probe is not None and last.get("exitCode") in _SIGNALLED:
         return Finding(Reason.PROBE_ENDS_ENGINE, f"{what}: {probe}")
     tail = log_tail(log)
-    return Finding(Reason.ENGINE_CRASHED, f"{what}: {tail}" if tail else what)
+    reason = Reason.LOADER_FAILED if status["name"] == LOADER_CONTAINER else Reason.ENGINE_CRASHED
+    return Finding(reason, f"{what}: {tail}" if tail else what)
 
 
 def _preparing(pod: Object, clues: Clues) -> Finding | None:
@@ -222,6 +229,8 @@ def _coming(pod: Object, clues: Clues) -> Finding:
         return _fallen(name, clues)
     if running(engine):
         return Finding(Reason.LOADING, f"Pod {name}: the engine loads its model")
+    if running(container(pod, LOADER_CONTAINER)):
+        return Finding(Reason.PRELOADING, f"Pod {name}: the model's files are loaded")
     return Finding(Reason.STARTING, f"Pod {name} starts")
 
 

@@ -6,14 +6,14 @@ and by `python -m vllm.entrypoints.openai.api_server`.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from tidepool_api.contract import ENGINE_PORT
 from tidepool_api.engine import Engine, Preset
 from tidepool_api.modelpool import ModelPool
-
-MODEL_MOUNT: Final = "/models"
+from tidepool_operator.pool import adapters, cache
+from tidepool_operator.pool.cache import Way
+from tidepool_operator.pool.model import Object
 
 # vLLM's own bundles of settings; "balanced" is its default (vllm/config/vllm.py, performance_mode).
 PRESETS: Final[Mapping[Preset, tuple[str, ...]]] = {
@@ -23,37 +23,38 @@ PRESETS: Final[Mapping[Preset, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the engine finds the model: what it is told, and the claim that must be mounted for it."""
+def model_path(pool: ModelPool) -> str:
+    """Where the engine is told to find the model: a path, or a repository of the hub."""
+    if cache.way(pool) in (Way.POD, Way.JOB):
+        return cache.files(pool).path
+    scheme, _, rest = pool.spec.model.uri.partition("://")
+    if scheme in ("pvc", "oci"):
+        return f"{cache.MODEL_MOUNT}/{rest.partition('/' if scheme == 'pvc' else '#')[2]}".rstrip("/")
+    return rest
 
-    path: str
-    claim: str | None = None
 
-
-def source(uri: str) -> Source:
-    """The place of a model address. Raises ValueError for a scheme that no part serves."""
-    scheme, _, rest = uri.partition("://")
-    if scheme == "hf":
-        return Source(rest)
-    if scheme == "file":
-        return Source(rest)
-    if scheme == "pvc":
-        claim, _, path = rest.partition("/")
-        return Source(f"{MODEL_MOUNT}/{path}".rstrip("/"), claim)
-    raise ValueError(f"spec.model.uri: {scheme}:// is not served; use hf://, pvc:// or file://")
+def model_volume(pool: ModelPool) -> Object | None:
+    """The volume that holds the model as it is; None for one that is downloaded or in the engine's image."""
+    scheme, _, rest = pool.spec.model.uri.partition("://")
+    claim = cache.model_claim(pool)
+    if claim is not None:
+        return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    if scheme == "oci":
+        return {"name": "model", "image": {"reference": rest.partition("#")[0]}}
+    return None
 
 
 def arguments(pool: ModelPool) -> tuple[str, ...]:
-    """All arguments of the engine, in a fixed order, the user's own last. Raises ValueError as `source` does."""
-    return (*_fixed(pool), *_engine(pool.spec.engine), *_parallelism(pool), *pool.spec.engine.args)
+    """All arguments of the engine, in a fixed order, the user's own last."""
+    made = (*_fixed(pool), *_engine(pool.spec.engine), *_parallelism(pool), *adapters.arguments(pool))
+    return (*made, *pool.spec.engine.args)
 
 
 def _fixed(pool: ModelPool) -> Iterator[str]:
-    yield f"--model={source(pool.spec.model.uri).path}"
+    yield f"--model={model_path(pool)}"
     # Aliases are the routers' affair: a further one must not restart an engine.
     yield f"--served-model-name={pool.served_name}"
-    if pool.spec.model.revision:
+    if pool.spec.model.revision and cache.way(pool) is Way.ENGINE:
         yield f"--revision={pool.spec.model.revision}"
     yield "--host=127.0.0.1"
     yield f"--port={ENGINE_PORT}"

@@ -56,7 +56,7 @@ class _Given:
 
 
 def faults(pool: ModelPool) -> list[str]:
-    """All that is wrong, each with its field and the remedy. Raises ValueError as engine_args.arguments does."""
+    """All that is wrong, each with its field and the remedy."""
     return [*_of_fields(pool), *_of_arguments(engine_args.arguments(pool), len(pool.spec.engine.args))]
 
 

@@ -38,6 +38,7 @@ FIELD: Final = "field"
 KERNEL: Final = "kernel"
 # A line that vLLM logs at ERROR without an exception's name.
 LOGGED: Final = "logged"
+_STORE: Final = r"(s3|gs)://"
 _VALUE: Final = ("ValueError",)
 _CUDA: Final = ("RuntimeError", "AcceleratorError", "DeferredCudaCallError", LOGGED)
 _OS: Final = ("OSError", "PermissionError", "RuntimeError", "FileNotFoundError", "IOError")
@@ -135,6 +136,10 @@ SIGNS: Final = (
         ("hub-unreachable",),
     ),
     Sign(Reason.HUB_UNREACHABLE, ("LocalEntryNotFoundError",), r"", "huggingface_hub/file_download.py"),
+    Sign(Reason.HUB_UNREACHABLE, ("HubUnreachableError",), r"hf://", "tidepool_router/loading/hub.py"),
+    Sign(Reason.STORAGE_ACCESS_DENIED, ("StorageAccessDeniedError",), _STORE, "tidepool_router/loading/stores.py"),
+    Sign(Reason.MODEL_NOT_FOUND, ("StorageNotFoundError",), _STORE, "tidepool_router/loading/stores.py"),
+    Sign(Reason.STORAGE_UNREACHABLE, ("StorageUnreachableError",), _STORE, "tidepool_router/loading/stores.py"),
     Sign(
         Reason.PARALLELISM_UNFIT,
         _VALUE,

@@ -62,10 +62,10 @@ class Observed:
 
     `problems` say why the spec cannot be served ("field: what to do"). `refused` holds the API server's words by
     revision, from the strict dry run; `taken` names objects ("Service llama") that exist and belong to somebody
-    else. `loads` are load reports by pod name, `clues` what was asked about pods in trouble, `gateways` the
-    addresses of the gateways' pods, `namesakes` the other pools ("namespace/name") by a model name that they serve
-    too. `room` is what the whole cluster has; None: not looked at, or not ours to see. `history` holds past
-    decisions, the newest first.
+    else. `loads` are load reports by pod name, `clues` what was asked about pods in trouble, `loaders` pods of
+    Jobs that load files and do not get on, `gateways` the addresses of the gateways' pods, `namesakes` the other
+    pools ("namespace/name") by a model name that they serve too. `room` is what the whole cluster has; None: not
+    looked at, or not ours to see. `history` holds past decisions, the newest first.
     """
 
     pool: ModelPool
@@ -78,6 +78,7 @@ class Observed:
     taken: tuple[str, ...] = ()
     loads: Mapping[str, LoadReport] = field(default_factory=dict)
     clues: Mapping[str, Clues] = field(default_factory=dict)
+    loaders: tuple[Object, ...] = ()
     gateways: tuple[str, ...] = ()
     namesakes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     room: Room | None = None

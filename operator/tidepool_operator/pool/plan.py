@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidepool_operator.pool import progress, render, zero
+from tidepool_api.status import AdapterState
+from tidepool_operator.pool import adapters, progress, render, zero
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.conditions import Picture
 from tidepool_operator.pool.diagnosis import Finding, deployment_finding
@@ -13,6 +14,7 @@ from tidepool_operator.pool.fleet import Counted, count, pod_facts
 from tidepool_operator.pool.goals import goals, rolls
 from tidepool_operator.pool.model import Doomed, Mark, Object, Observed, Plan, Scale
 from tidepool_operator.pool.ownership import is_own, may_take
+from tidepool_operator.pool.preload import Preload, preload, there, unready
 from tidepool_operator.pool.reasons import Reason
 from tidepool_operator.pool.status import outcome
 from tidepool_operator.pool.victims import choose
@@ -25,6 +27,12 @@ HISTORY: Final = 2
 _ROOM_SECONDS: Final = 2.0
 
 
+# The pods of Jobs are not watched.
+_LOADER_SECONDS: Final = 15.0
+# A load report is asked for so often until an adapter that is being loaded is there.
+_ADAPTER_SECONDS: Final = 3.0
+
+
 def plan(observed: Observed, now: float) -> Plan:
     """What to do for the pool at `now` (Unix seconds). The same look gives the same plan."""
     if observed.pool.metadata.deletion_timestamp:
@@ -33,10 +41,7 @@ def plan(observed: Observed, now: float) -> Plan:
     revisions = _revisions(observed)
     if observed.problems:
         return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, "; ".join(observed.problems)), now)
-    try:
-        rendered = render.render(observed.pool, observed.settings)
-    except ValueError as error:
-        return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, str(error)), now)
+    rendered = render.render(observed.pool, observed.settings, there(observed))
     if observed.taken:
         what = f"{', '.join(observed.taken)} exists already and does not belong to this pool"
         return _refused(observed, rendered, revisions, Finding(Reason.NAME_TAKEN, what), now)
@@ -61,39 +66,65 @@ def _revisions(observed: Observed) -> dict[str, Counted]:
 class _Counts:
     """Replica counts to go to, and what has to be marked first."""
 
-    scales: tuple[Scale, ...]
-    marks: tuple[Mark, ...]
-    wants_loads: bool
+    scales: tuple[Scale, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    wants_loads: bool = False
 
 
 def _serve(observed: Observed, rendered: render.Rendered, revisions: Mapping[str, Counted], now: float) -> Plan:
     new = revisions.get(rendered.revision, Counted(rendered.revision, None))
     olds = tuple(entry for name, entry in revisions.items() if name != rendered.revision)
+    loads = preload(observed)
+    if loads.waits is not None and not new.replicas:
+        return _prepare(observed, rendered, revisions, loads, now)
     stuck = progress.stuck(observed, new, olds, now)
     aims = goals(observed, rendered, new, olds, now, stuck=stuck)
     counts = _counts(aims, (new, *olds), observed)
-    extra = _slice(observed, sum(entry.ready for entry in (new, *olds)))
-    made, checks, leftover = _wanted(observed, rendered, new, aims[new.revision], extra)
-    picture = Picture(observed, rendered, new, olds, _findings(new, olds), stuck=stuck)
+    extra = (*loads.makes, *_slice(observed, (new, *olds)))
+    made, checks, leftover = _wanted(
+        observed, (*rendered.objects, *extra, _deployment(observed, rendered, new, aims))
+    )
+    progressed = _adapters(observed, new, loads)
+    picture = Picture(observed, rendered, new, olds, _findings(new, olds), stuck=stuck, adapters=progressed)
     told = outcome(picture, now)
+    waits = [_LEFTOVER_SECONDS] if leftover else []
     return Plan(
         checks=checks,
         applies=made,
         marks=counts.marks,
         scales=counts.scales,
-        deletes=(*_finished(observed, new, olds), *_slice_gone(observed, (new, *olds))),
+        deletes=(*_finished(observed, new, olds), *loads.garbage, *_slice_gone(observed, (new, *olds))),
         status=told.status,
         notes=told.notes,
-        wants_loads=counts.wants_loads,
+        wants_loads=counts.wants_loads or _wants_adapters(observed, new),
         wants_room=observed.room is None and not stuck and rolls(observed, new, olds),
-        requeue_after_seconds=_again(observed, new, olds, now, leftover=leftover),
+        requeue_after_seconds=_again(observed, new, olds, now, [*waits, *_until_adapters(observed, progressed)]),
     )
 
 
+def _adapters(observed: Observed, new: Counted, loads: Preload) -> tuple[adapters.Progress, ...]:
+    up = {pod.name for pod in new.live if pod.started}
+    waits = {uri: (finding.reason, finding.what) for uri, finding in loads.adapters.items()}
+    return tuple(adapters.progress(observed.pool, observed.loads, up, waits))
+
+
+def _wants_adapters(observed: Observed, new: Counted) -> bool:
+    """Only sidecars know what their engines have loaded."""
+    wanted = bool(observed.pool.spec.model.adapters) and any(pod.started for pod in new.live)
+    return wanted and not observed.loads
+
+
+def _until_adapters(observed: Observed, progressed: Sequence[adapters.Progress]) -> list[float]:
+    """Nobody tells when an engine has taken one, or a Job's pod does not get on."""
+    states = {one.state for one in progressed}
+    waits = [_LOADER_SECONDS] if AdapterState.FAILED in states or unready(observed) else []
+    return [*waits, _ADAPTER_SECONDS] if AdapterState.LOADING in states else waits
+
+
 def _again(
-    observed: Observed, new: Counted, olds: Sequence[Counted], now: float, *, leftover: bool
+    observed: Observed, new: Counted, olds: Sequence[Counted], now: float, waits: list[float]
 ) -> float | None:
-    waits = [_LEFTOVER_SECONDS] if leftover else []
+    waits = list(waits)
     if observed.room is not None and rolls(observed, new, olds):
         waits.append(_ROOM_SECONDS)
     deadline = progress.until_deadline(observed, new, now)
@@ -119,18 +150,46 @@ def _counts(aims: Mapping[str, int], revisions: Sequence[Counted], observed: Obs
     return _Counts(tuple(scales), tuple(marks), wants_loads)
 
 
-def _wanted(
-    observed: Observed, rendered: render.Rendered, new: Counted, goal: int, extra: Sequence[Object]
-) -> tuple[tuple[Object, ...], tuple[Object, ...], bool]:
-    """Objects to apply, those of them to check first, and whether something of another pool is in the way."""
-    live = {(item["kind"], item["metadata"]["name"]): item for item in observed.objects}
+def _prepare(
+    observed: Observed, rendered: render.Rendered, revisions: Mapping[str, Counted], loads: Preload, now: float
+) -> Plan:
+    """Everything but the new revision's pods, whose files are not there yet; what serves goes on."""
+    new = revisions.get(rendered.revision, Counted(rendered.revision, None))
+    olds = tuple(entry for name, entry in revisions.items() if name != rendered.revision)
+    made, _, leftover = _wanted(observed, (*rendered.objects, *loads.makes, *_slice(observed, (new, *olds))))
+    # What can never work is told before hours of loading.
+    checks = () if new.deployment else (stamped(render.deployment(observed.pool, rendered, 0)),)
+    findings = (*_findings(Counted("", None), olds), *([loads.waits] if loads.waits else []))
+    picture = Picture(observed, rendered, new, olds, findings, preloading=loads.waits)
+    told = outcome(replace(picture, adapters=_adapters(observed, new, loads)), now)
+    counts = _counts(goals(observed, rendered, new, olds, now, stuck=True), olds, observed) if olds else _Counts()
+    waits = [_LEFTOVER_SECONDS] if leftover else [_LOADER_SECONDS] if unready(observed) else []
+    return Plan(
+        checks=checks,
+        applies=made,
+        marks=counts.marks,
+        scales=counts.scales,
+        deletes=(*loads.garbage, *_slice_gone(observed, (new, *olds))),
+        status=told.status,
+        notes=told.notes,
+        wants_loads=counts.wants_loads,
+        requeue_after_seconds=min(waits, default=None),
+    )
+
+
+def _deployment(observed: Observed, rendered: render.Rendered, new: Counted, aims: Mapping[str, int]) -> Object:
     # An upgrade of the operator restarts no engine that is up; where none is, the newest router can do no harm.
     keeps = new.deployment is not None and any(pod.ready or pod.started for pod in new.pods)
     image = render.router_image(new.deployment) if new.deployment and keeps else None
     # Scaling is a step of its own; an object that exists is applied with the count that it has.
-    replicas = new.replicas if new.deployment else goal
-    deployment = render.deployment(observed.pool, rendered, replicas, image)
-    desired = [stamped(item) for item in (*rendered.objects, *extra, deployment)]
+    replicas = new.replicas if new.deployment else aims[new.revision]
+    return render.deployment(observed.pool, rendered, replicas, image)
+
+
+def _wanted(observed: Observed, objects: Sequence[Object]) -> tuple[tuple[Object, ...], tuple[Object, ...], bool]:
+    """Objects to apply, those of them to check first, and whether something of another pool is in the way."""
+    live = {(item["kind"], item["metadata"]["name"]): item for item in observed.objects}
+    desired = [stamped(item) for item in objects]
     made = [item for item in desired if differs(item, live.get((item["kind"], item["metadata"]["name"])))]
     blocked = [item for item in made if _blocked(observed, live.get((item["kind"], item["metadata"]["name"])))]
     if blocked:
@@ -143,7 +202,8 @@ def _blocked(observed: Observed, live: Object | None) -> bool:
     return live is not None and not may_take(observed.pool, live)
 
 
-def _slice(observed: Observed, ready: int) -> list[Object]:
+def _slice(observed: Observed, revisions: Sequence[Counted]) -> list[Object]:
+    ready = sum(entry.ready for entry in revisions)
     if not observed.gateways or not zero.wanted(observed.pool, ready):
         return []
     return [zero.gateway_slice(observed.pool, observed.gateways)]

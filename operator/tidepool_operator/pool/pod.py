@@ -7,15 +7,16 @@ from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.modelpool import ModelPool
-from tidepool_operator.pool import engine_args
+from tidepool_operator.pool import adapters, cache, engine_args, loader
+from tidepool_operator.pool.cache import Way
 from tidepool_operator.pool.model import Object
+from tidepool_operator.pool.pod_parts import locked_down, pod_security
 
 # The longest drain timeout is an hour; the rest is for preStop to answer and the engine to end. A constant, so
 # that the drain timeout can change without a new revision.
 _GRACE_SECONDS: Final = 3900
 _STARTUP_PERIOD_SECONDS: Final = 2
 _STARTUP_SECONDS: Final = 24 * 3600  # rollout.progressDeadline judges slow loads; a probe would only restart them
-_USER: Final = 1000
 _SETTINGS_FOLDER: Final = contract.SETTINGS_FILE.rpartition("/")[0]
 
 
@@ -25,7 +26,7 @@ def settings_config_map(pool: str) -> str:
 
 
 def pod_template(pool: ModelPool, router_image: str) -> Object:
-    """The pod template without its revision label. Raises ValueError for a model that cannot be mounted."""
+    """The pod template without its revision label."""
     name = pool.metadata.name
     spec: Object = {
         "serviceAccountName": name,
@@ -35,18 +36,14 @@ def pod_template(pool: ModelPool, router_image: str) -> Object:
         # would hold its accelerator for the whole grace period. With the pod's pause process as number 1 it ends.
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "initContainers": [_router(pool, router_image)],
+        "securityContext": pod_security(),
+        "initContainers": [_router(pool, router_image), *_loader(pool, router_image)],
         "containers": [_engine(pool)],
         "volumes": _volumes(pool),
     }
+    secret = pool.spec.model.auth_secret_ref
+    if secret is not None and pool.spec.model.uri.startswith("oci://"):
+        spec["imagePullSecrets"] = [{"name": secret.name}]
     _place(spec, pool)
     labels = {
         contract.MANAGED_BY_LABEL: contract.MANAGED_BY,
@@ -81,14 +78,6 @@ def _place(spec: Object, pool: ModelPool) -> None:
             }
             for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
         ]
-
-
-def _locked_down() -> Object:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
 
 
 def _get(path: str, **rest: object) -> Object:
@@ -129,7 +118,7 @@ def _router(pool: ModelPool, image: str) -> Object:
         "startupProbe": _get(contract.PATH_HEALTH, periodSeconds=1, timeoutSeconds=2, failureThreshold=120),
         "livenessProbe": _get(contract.PATH_HEALTH, periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": _locked_down(),
+        "securityContext": locked_down(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "settings", "mountPath": _SETTINGS_FOLDER, "readOnly": True},
@@ -138,11 +127,24 @@ def _router(pool: ModelPool, image: str) -> Object:
     }
 
 
+def _loader(pool: ModelPool, image: str) -> list[Object]:
+    return [loader.container(pool, cache.files(pool), image)] if cache.way(pool) is Way.POD else []
+
+
+def _mounts(pool: ModelPool) -> list[Object]:
+    mounts: list[Object] = [
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+    ]
+    if engine_args.model_volume(pool):
+        mounts.append({"name": "model", "mountPath": cache.MODEL_MOUNT, "readOnly": True})
+    if cache.volume(pool):
+        mounts.append(cache.mount(read_only=cache.way(pool) is not Way.ENGINE))
+    return [*mounts, *adapters.mounts(pool)[1]]
+
+
 def _engine(pool: ModelPool) -> Object:
     spec = pool.spec
-    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
-    if engine_args.source(spec.model.uri).claim:
-        mounts.append({"name": "model", "mountPath": engine_args.MODEL_MOUNT, "readOnly": True})  # type: ignore[dict-item]
     engine: Object = {
         "name": contract.ENGINE_CONTAINER,
         "image": spec.engine.image,
@@ -158,10 +160,10 @@ def _engine(pool: ModelPool) -> Object:
         "readinessProbe": _get(contract.PATH_ENGINE_READY, periodSeconds=2, timeoutSeconds=2, failureThreshold=2),
         # Held until the ledger is empty; needs no operator.
         "lifecycle": {"preStop": _get(contract.PATH_DRAIN)},
-        "securityContext": _locked_down(),
+        "securityContext": locked_down(),
         # The end of the log becomes the termination message, which the diagnosis reads.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
+        "volumeMounts": _mounts(pool),
     }
     if spec.accelerator.count:
         engine["resources"] = {"limits": {spec.accelerator.resource: str(spec.accelerator.count)}}
@@ -173,9 +175,14 @@ def _environment(pool: ModelPool) -> list[Object]:
     fixed = {"HOME": "/tmp", "USER": "tidepool", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
     made: dict[str, Object] = {name: {"name": name, "value": value} for name, value in fixed.items()}
     secret = pool.spec.model.auth_secret_ref
-    if secret is not None:
+    if secret is not None and cache.way(pool) is Way.ENGINE:
         reference = {"secretKeyRef": {"name": secret.name, "key": secret.key}}
         made["HF_TOKEN"] = {"name": "HF_TOKEN", "valueFrom": reference}
+    variables = {"HF_HOME": cache.hub_home(pool), **adapters.variables(pool)}
+    if cache.way(pool) is Way.JOB:
+        # All that it needs is there: it must neither ask the hub nor wait for it.
+        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    made |= {name: {"name": name, "value": value} for name, value in variables.items() if value is not None}
     for variable in pool.spec.engine.env:
         made[variable.name] = variable.model_dump(by_alias=True, exclude_none=True, mode="json")
     return list(made.values())
@@ -195,10 +202,8 @@ def _volumes(pool: ModelPool) -> list[Object]:
         {"name": "tmp", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]
-    claim = engine_args.source(pool.spec.model.uri).claim
-    if claim:
-        volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
-    return volumes
+    more = (engine_args.model_volume(pool), cache.volume(pool))
+    return [*volumes, *(volume for volume in more if volume), *adapters.mounts(pool)[0]]
 
 
 def _field(name: str, path: str) -> Object:

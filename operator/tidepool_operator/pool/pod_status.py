@@ -47,6 +47,12 @@ def ended(status: Object) -> Object | None:
     return now or (None if status.get("ready") else before)
 
 
+def completed(status: Object) -> bool:
+    """Whether the container did what it was for, and ended."""
+    terminated = (status.get("state") or {}).get("terminated")
+    return terminated is not None and terminated.get("exitCode") == 0
+
+
 def has_served(pod: Object, engine: Object) -> bool:
     """Whether the engine was ready in its present life: its first readiness comes a while after its start."""
     since = str(condition(pod, "Ready").get("lastTransitionTime") or "")

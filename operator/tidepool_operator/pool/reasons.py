@@ -11,6 +11,7 @@ class Reason(StrEnum):
     SERVING = "Serving"
     SCALED_TO_ZERO = "ScaledToZero"
     STARTING = "Starting"
+    PRELOADING = "Preloading"
     LOADING = "Loading"
     DRAINING = "Draining"
     ROLLING_OUT = "RollingOut"
@@ -41,9 +42,12 @@ class Reason(StrEnum):
     REVISION_NOT_FOUND = "RevisionNotFound"
     ADAPTER_NOT_FOUND = "AdapterNotFound"
     ADAPTER_REFUSED = "AdapterRefused"
+    ADAPTER_FAILED = "AdapterFailed"
     MODEL_NOT_FOUND = "ModelNotFound"
     HUB_BUSY = "HubBusy"
     HUB_UNREACHABLE = "HubUnreachable"
+    STORAGE_ACCESS_DENIED = "StorageAccessDenied"
+    STORAGE_UNREACHABLE = "StorageUnreachable"
     DISK_FULL = "DiskFull"
     FILE_ACCESS_DENIED = "FileAccessDenied"
     MODEL_FILES_INCOMPLETE = "ModelFilesIncomplete"
@@ -64,6 +68,7 @@ class Reason(StrEnum):
     ENGINE_OUT_OF_MEMORY = "EngineOutOfMemory"
     PROBE_ENDS_ENGINE = "ProbeEndsEngine"
     ENGINE_CRASHED = "EngineCrashed"
+    LOADER_FAILED = "LoaderFailed"
     ROUTER_CRASHED = "RouterCrashed"
     ROUTER_NOT_READY = "RouterNotReady"
     # Where the pods are to run.
@@ -113,13 +118,19 @@ REMEDIES: Final = {
     Reason.ADAPTER_NOT_FOUND: "Correct the adapter's name and place, or put its files there (adapter_config.json "
     "and its weights).",
     Reason.ADAPTER_REFUSED: "Take an adapter that fits the model, or raise --max-lora-rank in spec.engine.args.",
+    Reason.ADAPTER_FAILED: "Read the engine's log (kubectl logs -c engine); it is tried again by itself, at least "
+    "every five minutes.",
     Reason.MODEL_NOT_FOUND: "Correct spec.model.uri. For a private model name a Secret with a token in "
     "spec.model.authSecretRef: the hub says the same of what one may not see.",
     Reason.HUB_BUSY: "Wait, or name a token in spec.model.authSecretRef: the hub limits who comes without one.",
     Reason.HUB_UNREACHABLE: "Let the pods reach the hub (egress NetworkPolicy, HTTPS_PROXY or HF_ENDPOINT in "
     "spec.engine.env), or serve the model from pvc:// or file://.",
-    Reason.DISK_FULL: "Give the download more room: a larger disk on the nodes, a larger volume at HF_HOME "
-    "(spec.podTemplate), or a model on pvc://.",
+    Reason.STORAGE_ACCESS_DENIED: "Name a Secret in spec.model.authSecretRef whose keys may list and read the "
+    "bucket (s3://: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; gs://: a service account's key as JSON).",
+    Reason.STORAGE_UNREACHABLE: "Check the store's address and region (AWS_ENDPOINT_URL, AWS_REGION or "
+    "GOOGLE_BASE_URL in spec.engine.env) and that pods may reach it (egress NetworkPolicy, HTTPS_PROXY).",
+    Reason.DISK_FULL: "Give the download more room: a larger claim in spec.cache, a larger disk on the nodes, a "
+    "larger volume at HF_HOME (spec.podTemplate), or a model on pvc://.",
     Reason.FILE_ACCESS_DENIED: "Let user 1000 read the model and write to the named folder: file modes on the "
     "claim, or HF_HOME and other caches on a writable volume (/tmp is one).",
     Reason.MODEL_FILES_INCOMPLETE: "Put the whole model where spec.model.uri points: config.json, the weights "
@@ -155,6 +166,8 @@ REMEDIES: Final = {
     "correct spec.model or spec.engine.",
     Reason.ENGINE_OUT_OF_MEMORY: "Raise the engine's memory limit in spec.podTemplate, or lower "
     "spec.engine.maxModelLen.",
+    Reason.LOADER_FAILED: "Read the loader's log (kubectl logs -c loader) and correct spec.model; it is tried "
+    "again by itself.",
     Reason.ROUTER_CRASHED: "Read the router's log (kubectl logs -c router --previous) and report it.",
     Reason.ROUTER_NOT_READY: "Read the router's log (kubectl logs -c router) and check that its image runs on "
     "the node.",

@@ -1,6 +1,7 @@
 """From a ModelPool to the objects that serve it, as server-side apply wants them."""
 
 import json
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +10,7 @@ from tidepool_api.modelpool import ModelPool
 from tidepool_api.routing import FleetPool, SidecarSettings
 from tidepool_api.trust import subject_of
 from tidepool_api.units import duration_seconds
-from tidepool_operator.pool import engine_args, sidecar_tls
+from tidepool_operator.pool import adapters, engine_args, sidecar_tls
 from tidepool_operator.pool.model import Object, RenderSettings
 from tidepool_operator.pool.pod import pod_template, settings_config_map
 from tidepool_operator.pool.podtemplate import merge_template
@@ -29,8 +30,8 @@ class Rendered:
     objects: tuple[Object, ...]  # everything but Deployments
 
 
-def render(pool: ModelPool, settings: RenderSettings) -> Rendered:
-    """Raises ValueError, naming the field, for a spec that cannot be rendered."""
+def render(pool: ModelPool, settings: RenderSettings, there: Set[str] = frozenset()) -> Rendered:
+    """All that serves a sound spec; `there` are paths of adapters that have been fetched."""
     made = pod_template(pool, settings.router_image)
     if settings.tls is not None:
         sidecar_tls.with_tls(made, pool.metadata.name, pool.metadata.namespace, settings.tls)
@@ -47,7 +48,7 @@ def render(pool: ModelPool, settings: RenderSettings) -> Rendered:
         engine_args=engine_args.arguments(pool),
         objects=(
             _service_account(pool),
-            _config_map(pool, settings),
+            _config_map(pool, settings, there),
             _network_policy(pool, settings),
             *_services(pool, settings),
             _disruption_budget(pool),
@@ -80,7 +81,7 @@ def router_image(live: Object) -> str | None:
     return next((entry["image"] for entry in containers if entry["name"] == contract.ROUTER_CONTAINER), None)
 
 
-def sidecar_settings(pool: ModelPool, settings: RenderSettings) -> SidecarSettings:
+def sidecar_settings(pool: ModelPool, settings: RenderSettings, there: Set[str] = frozenset()) -> SidecarSettings:
     """What the pool's sidecars are to know; changes restart nothing."""
     trust = settings.trust
     if trust is not None:
@@ -94,6 +95,7 @@ def sidecar_settings(pool: ModelPool, settings: RenderSettings) -> SidecarSettin
         drain_timeout=pool.spec.rollout.drain_timeout,
         engine_priority=True,  # as engine_args has it
         trust=trust,
+        adapters=adapters.wanted(pool, there),
     )
 
 
@@ -168,8 +170,8 @@ def _service_account(pool: ModelPool) -> Object:
     return _object(pool, "v1", "ServiceAccount", name, automountServiceAccountToken=False)
 
 
-def _config_map(pool: ModelPool, settings: RenderSettings) -> Object:
-    document = sidecar_settings(pool, settings).model_dump(by_alias=True, mode="json", exclude_none=True)
+def _config_map(pool: ModelPool, settings: RenderSettings, there: Set[str]) -> Object:
+    document = sidecar_settings(pool, settings, there).model_dump(by_alias=True, mode="json", exclude_none=True)
     text = json.dumps(document, indent=1, sort_keys=True)
     name = settings_config_map(pool.metadata.name)
     return _object(pool, "v1", "ConfigMap", name, data={contract.SETTINGS_KEY: text})
@@ -260,8 +262,9 @@ def _port(number: int) -> Object:
 
 def _with_router(template: Object, image: str) -> Object:
     spec = dict(template["spec"])
+    ours = (contract.ROUTER_CONTAINER, contract.LOADER_CONTAINER)
     spec["initContainers"] = [
-        {**entry, "image": image} if entry.get("name") == contract.ROUTER_CONTAINER else entry
+        {**entry, "image": image} if entry.get("name") in ours else entry
         for entry in spec.get("initContainers", [])
     ]
     return {**template, "spec": spec}

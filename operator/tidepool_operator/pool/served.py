@@ -5,8 +5,10 @@ from typing import Final
 
 from tidepool_api.contract import ENGINE_CONTAINER, REVISION_LABEL
 from tidepool_api.routing import SidecarSettings
+from tidepool_operator.pool import adapters
 from tidepool_operator.pool.model import Object, Observed
-from tidepool_operator.pool.render import sidecar_settings
+from tidepool_operator.pool.preload import there
+from tidepool_operator.pool.render import render, sidecar_settings
 
 _SERVED_NAME: Final = "--served-model-name="
 
@@ -16,19 +18,33 @@ def settings_by_pods(observed: Observed) -> Iterator[tuple[SidecarSettings, Sequ
 
     An engine of an earlier revision keeps the name that it was started with. Its sidecar must look for that one,
     or it would leave the Service at the moment of a change of `spec.model.name`; the new name is an alias to it.
+    Nor is it told of adapters that it was not started for, or cannot see.
     """
-    wanted = sidecar_settings(observed.pool, observed.settings)
-    names = {
-        item["metadata"]["labels"].get(REVISION_LABEL, ""): served_name(item)
+    wanted = sidecar_settings(observed.pool, observed.settings, there(observed))
+    made = {
+        item["metadata"]["labels"].get(REVISION_LABEL, ""): item
         for item in observed.objects
         if item["kind"] == "Deployment"
     }
-    groups: dict[str | None, list[Object]] = {}
+    groups: dict[str, tuple[SidecarSettings, list[Object]]] = {}
+    told: dict[str, SidecarSettings] = {}
     for pod in observed.pods:
         revision = (pod["metadata"].get("labels") or {}).get(REVISION_LABEL, "")
-        groups.setdefault(names.get(revision) or wanted.model, []).append(pod)
-    for name, pods in groups.items():
-        yield (wanted if name == wanted.model else _under(wanted, name)), pods
+        if revision not in told:
+            told[revision] = _for_revision(observed, wanted, made.get(revision))
+        groups.setdefault(told[revision].digest(), (told[revision], []))[1].append(pod)
+    yield from groups.values()
+
+
+def _for_revision(observed: Observed, wanted: SidecarSettings, deployment: Object | None) -> SidecarSettings:
+    if deployment is None:
+        return wanted
+    name = served_name(deployment) or wanted.model
+    found = wanted if name == wanted.model else _under(wanted, name)
+    if wanted.adapters is None:
+        return found
+    new, old = render(observed.pool, observed.settings).template, deployment["spec"]["template"]
+    return found.model_copy(update={"adapters": adapters.reachable(wanted.adapters, new, old)})
 
 
 def served_name(deployment: Object) -> str | None:

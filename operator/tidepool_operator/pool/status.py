@@ -57,11 +57,19 @@ def _status(picture: Picture, now: float) -> Object:
     if rendered is not None:
         status["updateRevision"] = rendered.revision
         status["engineArgs"] = list(rendered.engine_args)
+    adapters = _adapters(picture)
+    status |= {"adapters": adapters} if adapters else {}
     scaling = _scaling(picture.observed)
     figures = _figures(picture.observed)
     capacity = _capacity(picture.observed)
     status |= {"capacity": capacity} if capacity else {}
     return status | ({"scaling": scaling} if scaling else {}) | ({"figures": figures} if figures else {})
+
+
+def _adapters(picture: Picture) -> list[Object]:
+    if picture.adapters is None:
+        return list(picture.observed.raw_status.get("adapters") or [])
+    return [one.status() for one in picture.adapters]
 
 
 def _desired(picture: Picture) -> int:

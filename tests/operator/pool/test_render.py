@@ -63,6 +63,8 @@ def test_arguments_of_the_engine(spec: dict[str, Any], added: tuple[str, ...]) -
         ("file:///opt/model", "--model=/opt/model", None),
         ("pvc://models/llama/v1", "--model=/models/llama/v1", "models"),
         ("pvc://models", "--model=/models", "models"),
+        ("oci://registry.local:5000/acme/llama:v1", "--model=/models", None),
+        ("oci://registry.local:5000/acme/llama@sha256:abc#weights/fp8", "--model=/models/weights/fp8", None),
     ],
 )
 def test_where_the_model_lies(uri: str, path: str, claim: str | None) -> None:
@@ -71,6 +73,102 @@ def test_where_the_model_lies(uri: str, path: str, claim: str | None) -> None:
 
     assert made.engine_args[0] == path
     assert [entry["persistentVolumeClaim"]["claimName"] for entry in volumes] == ([claim] if claim else [])
+
+
+def volumes(made: Rendered) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in made.template["spec"]["volumes"]}
+
+
+def by_name(entries: list[Any]) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in entries}
+
+
+def test_an_image_of_files_is_mounted_and_pulled_with_the_named_secret() -> None:
+    made = rendered(model={"uri": "oci://registry/acme/llama:v1#fp8", "authSecretRef": {"name": "registry"}})
+    (engine,) = made.template["spec"]["containers"]
+
+    assert volumes(made)["model"] == {"name": "model", "image": {"reference": "registry/acme/llama:v1"}}
+    assert by_name(engine["volumeMounts"])["model"] == {"name": "model", "mountPath": "/models", "readOnly": True}
+    assert made.template["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert "registry" not in str(engine["env"])
+
+
+@pytest.mark.parametrize(
+    ("uri", "variables"),
+    [
+        (
+            "s3://models/llama",
+            {
+                "AWS_ACCESS_KEY_ID": {"name": "store", "key": "AWS_ACCESS_KEY_ID"},
+                "AWS_SECRET_ACCESS_KEY": {"name": "store", "key": "AWS_SECRET_ACCESS_KEY"},
+                "AWS_SESSION_TOKEN": {"name": "store", "key": "AWS_SESSION_TOKEN", "optional": True},
+            },
+        ),
+        ("gs://models/llama", {"GOOGLE_SERVICE_ACCOUNT_KEY": {"name": "store", "key": "account.json"}}),
+    ],
+)
+def test_a_loader_before_the_engine_fetches_from_a_store_and_alone_has_the_credentials(
+    uri: str, variables: dict[str, Any]
+) -> None:
+    secret = {"name": "store", "key": "account.json"}
+    env = [{"name": "AWS_ENDPOINT_URL", "value": "http://minio:9000"}, {"name": "VLLM_X", "value": "1"}]
+    made = rendered(model={"uri": uri, "authSecretRef": secret}, engine={"env": env})
+    router, loader = made.template["spec"]["initContainers"]
+    (engine,) = made.template["spec"]["containers"]
+    given = by_name(loader["env"])
+
+    assert (router["name"], loader["name"]) == ("router", "loader"), (
+        "the router is up before, so that gateways know"
+    )
+    assert {name: given[name]["valueFrom"]["secretKeyRef"] for name in variables} == variables
+    assert "secretKeyRef" not in str(engine["env"]) + str(router["env"])
+    assert given["AWS_ENDPOINT_URL"]["value"] == "http://minio:9000", (
+        "how to reach a store stands in spec.engine.env"
+    )
+    assert "VLLM_X" not in given
+    assert volumes(made)["cache"] == {"name": "cache", "emptyDir": {}}
+    assert engine["args"][0] == f"--model={loader['args'][2]}"
+    assert by_name(engine["volumeMounts"])["cache"]["readOnly"]
+    assert "readOnly" not in by_name(loader["volumeMounts"])["cache"]
+
+
+def test_an_engine_that_downloads_by_itself_keeps_that_in_the_cache() -> None:
+    made = rendered(
+        model={"uri": "hf://acme/llama", "authSecretRef": {"name": "hf"}, "revision": "v1"},
+        cache={"persistentVolumeClaim": "models", "preload": False},
+    )
+    (engine,) = made.template["spec"]["containers"]
+    given = by_name(engine["env"])
+
+    assert made.engine_args[0] == "--model=acme/llama"
+    assert "--revision=v1" in made.engine_args
+    assert given["HF_HOME"]["value"].startswith(by_name(engine["volumeMounts"])["cache"]["mountPath"])
+    assert "valueFrom" in given["HF_TOKEN"]
+    assert "HF_HUB_OFFLINE" not in given
+    assert "readOnly" not in by_name(engine["volumeMounts"])["cache"]
+
+
+def test_a_nodes_folder_is_filled_by_the_first_pod_there() -> None:
+    made = rendered(cache={"hostPath": "/var/cache/models"})
+    _, loader = made.template["spec"]["initContainers"]
+
+    assert volumes(made)["cache"]["hostPath"] == {"path": "/var/cache/models", "type": "Directory"}
+    assert loader["args"][:2] == ["load", "hf://acme/llama"]
+
+
+def test_models_of_one_address_at_two_revisions_lie_beside_each_other() -> None:
+    cache = {"persistentVolumeClaim": "models"}
+    paths = {
+        rendered(model={"uri": uri, **more}, cache=cache).engine_args[0]
+        for uri, more in (
+            ("hf://acme/llama", {}),
+            ("hf://acme/llama", {"revision": "v1"}),
+            ("hf://acme/llama-v1", {}),
+            ("s3://acme/llama", {}),
+        )
+    }
+
+    assert len(paths) == 4
 
 
 def test_the_token_is_referred_to_and_never_read() -> None:
@@ -89,12 +187,24 @@ GOLDEN = {
         {
             "accelerator": {"count": 2, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
             "parallelism": {"tensor": 2},
-            "model": {"uri": "pvc://models/llama", "authSecretRef": {"name": "hf"}},
+            "model": {"uri": "pvc://models/llama"},
             "engine": {"env": [{"name": "A", "value": "b"}], "maxModelLen": 4096},
             "scheduling": {"priorityClassName": "high"},
             "podTemplate": {"spec": {"containers": [{"name": "engine", "command": ["serve"]}]}},
         },
-        "d25c65ce3a",
+        "e0838ce540",
+    ),
+    "token": (
+        {"model": {"uri": "hf://acme/llama", "revision": "v1", "authSecretRef": {"name": "hf"}}},
+        "e2fb36067b",
+    ),
+    "file": ({"model": {"uri": "file:///opt/m"}}, "37e6547f0a"),
+    "preloaded": ({"cache": {"persistentVolumeClaim": "models"}}, "418c125422"),
+    "store": ({"model": {"uri": "s3://models/llama", "authSecretRef": {"name": "s"}}}, "47416168c7"),
+    "image": ({"model": {"uri": "oci://registry/acme/llama:v1"}}, "7dc0310e5b"),
+    "adapters": (
+        {"model": {"uri": "hf://acme/llama", "adapters": [{"name": "sql", "uri": "hf://acme/sql"}]}},
+        "fb7d801638",
     ),
 }
 
@@ -103,6 +213,7 @@ GOLDEN = {
 def test_revisions_are_those_of_the_releases_before(case: str) -> None:
     spec, revision = GOLDEN[case]
 
+    assert observe(raw_pool(**spec)).problems == ()
     assert rendered(**spec).revision == revision
 
 

@@ -16,6 +16,10 @@
 - apiGroups: [apps]
   resources: [deployments/scale]
   verbs: [patch]
+# Jobs that load models into caches.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
 # What every pool has until it goes; the garbage collector takes it away.
 - apiGroups: [""]
   resources: [serviceaccounts, configmaps, services]
