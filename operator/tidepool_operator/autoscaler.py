@@ -12,10 +12,10 @@ from tidepool_api.load import GatewayReport
 from tidepool_api.scaling import Mode
 from tidepool_operator.errors import OperatorError
 from tidepool_operator.foresight import Foresight
-from tidepool_operator.scaling.ahead import started
+from tidepool_operator.scaling.ahead import recalled, started
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import Decision, Demand, Memory, PoolReading, ScaledPool
-from tidepool_operator.telemetry.history import Past
+from tidepool_operator.telemetry.history import Past, Work
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,10 @@ class History(Protocol):
 
     async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
         """Demand of past days of a few pools. Raises OperatorError."""
+        ...
+
+    async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:
+        """How the engines of a few pools worked of late. Raises OperatorError."""
         ...
 
     async def close(self) -> None:
@@ -184,6 +188,8 @@ class Autoscaler:
         # Replicas are those of now: the answers may have taken seconds.
         pools = self._cluster.scaled_pools()
         self._forget({pool.key for pool in pools})
+        for pool in pools:
+            self._memory[pool.key] = started(self._memory.get(pool.key, Memory()), pool.pods)
         read = [(pool, readings[pool.key]) for pool in pools if pool.key in readings]
         await self._foresight.look(now, read, self._memory)
         await self._act(now, read)
@@ -201,7 +207,9 @@ class Autoscaler:
 
     def _decide(self, now: float, pool: ScaledPool, reading: PoolReading) -> Decision:
         reading = replace(reading, demand=self.gateways.demand(pool.key), identity=pool.identity)
-        memory = started(self._memory.get(pool.key, Memory()), pool.pods)
+        memory = self._memory.get(pool.key, Memory())
+        if (taught := self._foresight.recalled(pool.key)) is not None:
+            memory = recalled(memory, taught)
         forecast = self._foresight.get(pool.key)
         decision, memory = decide(now, reading, pool.spec, pool.replicas, memory, forecast)
         self._memory[pool.key] = memory

@@ -132,7 +132,12 @@ class View:
 
     def _live(self, key: Key) -> tuple[LivePod, ...]:
         return tuple(
-            LivePod(pod["metadata"]["name"], pod_state(pod), startup_seconds(pod))
+            LivePod(
+                pod["metadata"]["name"],
+                pod_state(pod),
+                startup_seconds(pod),
+                parse_time(pod["metadata"].get("creationTimestamp")),
+            )
             for pod in self._store.of_pool(POD, key)
             if not pod["metadata"].get("deletionTimestamp")
         )

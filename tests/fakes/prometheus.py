@@ -101,6 +101,26 @@ class Prometheus:
             self._process.wait(timeout=10)
             self._process = None
 
+    def fill(self, samples: str) -> None:
+        """Put samples of the past (OpenMetrics, with times) into the storage of a process that does not run."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / "samples.txt"
+        file.write_text(samples)
+        self._promtool(
+            "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(file), str(self.folder / "data")
+        )
+
+    def record(self, begin: float, end: float, interval: str) -> None:
+        """Evaluate the rules over the past of a process that runs; it knows the records after its next start."""
+        self._promtool(
+            *("tsdb", "create-blocks-from", "rules", f"--start={begin:.0f}", f"--end={end:.0f}"),
+            *(f"--url={self.url}", f"--eval-interval={interval}", f"--output-dir={self.folder / 'data'}"),
+            str(self.folder / "rules.yml"),
+        )
+
+    def _promtool(self, *arguments: str) -> None:
+        subprocess.run([newer("promtool"), *arguments], check=True, timeout=120, capture_output=True)
+
     def query(self, expression: str) -> list[Any]:
         """Result of an instant query; empty while Prometheus does not answer."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"

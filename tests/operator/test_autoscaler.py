@@ -13,7 +13,7 @@ from tidepool_api.scaling import Mode
 from tidepool_operator.autoscaler import HISTORY, Autoscaler, AutoscalerSettings, Board
 from tidepool_operator.errors import Unavailable
 from tidepool_operator.scaling.model import Decision, Demand, PoolReading, ScaledPool, ScalingSpec
-from tidepool_operator.telemetry.history import Past
+from tidepool_operator.telemetry.history import Past, Work
 
 KEY = "team/llama"
 SPEC = ScalingSpec(0, 8)
@@ -73,6 +73,9 @@ class History:
         return {each.key: self.readings.get(each.key, PoolReading(each.key)) for each in pools}
 
     async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
+        return {}
+
+    async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:
         return {}
 
     async def close(self) -> None:

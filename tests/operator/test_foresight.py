@@ -1,7 +1,7 @@
 """Who asks for the past, when forecasts are made, and that neither costs more with more pools."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -9,9 +9,19 @@ import pytest
 from fakes.readings import NOBODY, pod, pool
 from tidepool_operator.errors import Unavailable
 from tidepool_operator.foresight import FORECASTS_A_LOOK, RETRY_SECONDS, Foresight
-from tidepool_operator.scaling.model import Known, PoolReading, ScaledPool, ScalingSpec
-from tidepool_operator.scaling.record import BIN_SECONDS
-from tidepool_operator.telemetry.history import POOLS_AT_ONCE, Past, past, query, span
+from tidepool_operator.scaling import record
+from tidepool_operator.scaling.capacity import Load
+from tidepool_operator.scaling.model import (
+    Forecast,
+    Known,
+    LivePod,
+    PodState,
+    PoolReading,
+    ScaledPool,
+    ScalingSpec,
+)
+from tidepool_operator.scaling.record import BIN_SECONDS, Question
+from tidepool_operator.telemetry.history import POOLS_AT_ONCE, Past, Work, past, query, span, work, work_span
 
 NOW = 1_800_000_000.0
 SPEC = ScalingSpec(1, 8, predicts=True)
@@ -32,6 +42,10 @@ class Archive:
         wave = 100 + 50 * np.sin(2 * np.pi * (last - np.arange(2303, -1, -1)) / 288)
         return {each.key: (np.tile(wave, (3, 1)), last) for each in pools}
 
+    async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:
+        load = Load(20.0, 1000.0, 500.0)
+        return {each.key: tuple((now - 60.0 * (60 - minute), load) for minute in range(60)) for each in pools}
+
 
 def pools(count: int, spec: ScalingSpec = SPEC) -> list[tuple[ScaledPool, PoolReading]]:
     busy = dataclasses.replace(pod(requests=1.0), output_tokens_rate=Known(90.0), prompt_tokens_rate=Known(90.0))
@@ -47,6 +61,32 @@ async def test_an_operator_that_starts_anew_knows_the_past_at_once() -> None:
     forecast = foresight.get("team/pool-0")
     assert forecast is not None
     assert "seasonal difference" in forecast.heard
+
+
+@pytest.mark.parametrize(
+    ("age", "readings"),
+    [
+        (86_400.0, 60),
+        (1800.0, 29),  # the engines before these may have had another model
+        (None, 0),
+    ],
+)
+async def test_what_replicas_serve_is_known_from_the_work_of_pods_that_live(
+    age: float | None, readings: int
+) -> None:
+    foresight = Foresight(Archive(), 5.0)
+    live = (
+        LivePod("old", PodState.READY, 60.0, None if age is None else NOW - age),
+        LivePod("new", PodState.PENDING, created_at=None if age is None else NOW - 1.0),
+    )
+    read = [(dataclasses.replace(each, pods=live, identity="r"), reading) for each, reading in pools(1)]
+
+    await foresight.look(NOW, read, {})
+
+    capacity = foresight.recalled("team/pool-0")
+    assert capacity is not None
+    assert (capacity.identity, capacity.readings) == ("r", readings)
+    assert foresight.recalled("team/pool-0") is None
 
 
 async def test_many_pools_are_asked_for_and_forecast_in_turn() -> None:
@@ -93,6 +133,31 @@ async def test_prometheus_away_is_asked_again_later_and_demand_is_known_from_now
     assert forecast.heard == ()
 
 
+async def test_a_predictor_that_raises_is_no_forecast_and_harms_no_other_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ai-dynamo/dynamo#14513: a predictor that raised was scored as if it had said the last value."""
+    made = record.forecasts
+
+    def raising(questions: Mapping[str, Question]) -> dict[str, Forecast]:
+        if "team/pool-0" in questions:
+            raise ValueError("a defect")
+        return made(questions)
+
+    foresight = Foresight(Archive(), 5.0)
+    read = pools(2)
+    await foresight.look(NOW, read, {})
+    monkeypatch.setattr(record, "forecasts", raising)
+
+    await foresight.look(NOW + BIN_SECONDS, read, {})
+
+    assert foresight.get("team/pool-0") is None
+    assert foresight.get("team/pool-1") is not None
+    monkeypatch.undo()
+    await foresight.look(NOW + 2 * BIN_SECONDS, read, {})
+    assert foresight.get("team/pool-0") is not None
+
+
 async def test_pools_that_do_not_predict_cost_nothing_and_gone_ones_are_forgotten() -> None:
     archive = Archive()
     foresight = Foresight(archive, 5.0)
@@ -129,6 +194,48 @@ def test_an_answer_of_prometheus_is_demand_without_cached_tokens() -> None:
     assert np.isnan(bins[2, -1])
     assert np.isnan(bins[:, -2]).all()
     assert (last + 1) * BIN_SECONDS == at
+
+
+def test_cached_tokens_that_go_missing_leave_a_gap_and_those_never_told_are_none() -> None:
+    begin, end = span(NOW, 86_400.0)
+    at = end.timestamp()
+    steps = [at - BIN_SECONDS * ago for ago in (3, 2, 1, 0)]
+
+    def series(record: str, *values: tuple[float, str]) -> dict[str, object]:
+        labels = {"namespace": "team", "pool": "llama", "record": f"tidepool:pool_{record}_per_second"}
+        return {"metric": labels, "values": [list(each) for each in values]}
+
+    found = past(
+        [
+            series("prompt_tokens", *((step, "100") for step in steps)),
+            series("cached_prompt_tokens", (steps[2], "30")),
+        ],
+        begin,
+        end,
+    )
+
+    np.testing.assert_equal(found["team/llama"][0][0, -4:], [100.0, 100.0, 70.0, np.nan])
+
+
+def test_work_is_by_pod_that_worked() -> None:
+    begin, end = work_span(NOW)
+    at = end.timestamp()
+
+    def series(record: str, *values: tuple[float, str]) -> dict[str, object]:
+        return {"metric": {"namespace": "team", "pool": "llama", "record": record}, "values": values}
+
+    found = work(
+        [
+            series("busy pods", (at, "4"), (at - 60, "4"), (at - 120, "0")),
+            series("tidepool:pool_requests_running", (at, "40"), (at - 60, "NaN"), (at - 120, "0")),
+            series("tidepool:pool_prompt_tokens_per_second", (at, "100"), (at - 60, "100"), (at - 120, "0")),
+            series("tidepool:pool_output_tokens_per_second", (at, "80"), (at - 60, "80"), (at - 120, "0")),
+        ],
+        begin,
+        end,
+    )
+
+    assert found == {"team/llama": ((at, Load(10.0, 25.0, 20.0)),)}
 
 
 def test_one_query_asks_for_several_pools() -> None:

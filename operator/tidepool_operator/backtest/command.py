@@ -1,13 +1,10 @@
 """`tidepool-operator backtest`: a pool's own past against this operator and against sizes and rules of others."""
 
 import argparse
-import csv
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,18 +13,19 @@ from pydantic import ValidationError
 
 from tidepool_api.scaling import Scaling
 from tidepool_api.units import duration_seconds
-from tidepool_operator.backtest.plant import Arrivals, Engine
+from tidepool_operator.backtest import recorded
+from tidepool_operator.backtest.plant import Engine
 from tidepool_operator.backtest.policies import Dynamo, Hpa, Knative, Oracle, Ours, Policy, Static
 from tidepool_operator.backtest.replay import Demand, Outcome, Targets, binned, foreseen, needed, replay
 from tidepool_operator.errors import ConfigurationError
+from tidepool_operator.scaling.ahead import STARTUP_SECONDS
 from tidepool_operator.scaling.capacity import PRIOR
-from tidepool_operator.scaling.model import ScalingSpec
+from tidepool_operator.scaling.model import ScaledPool, ScalingSpec
 from tidepool_operator.scaling.spec import from_api
 
 # Where the pool names no target.
 FIRST_TOKEN_SECONDS: Final = 2.0
 PER_TOKEN_SECONDS: Final = 0.1
-COLUMNS: Final = ("time", "requests_per_second", "prompt_tokens_per_second", "output_tokens_per_second")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +41,107 @@ class Asked:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; 2 for input that cannot be used, with what is wrong and what to do."""
-    parser = argparse.ArgumentParser(
-        prog="tidepool-operator backtest", description="Play a pool's past demand against policies."
-    )
-    parser.add_argument("--pool", type=Path, required=True, help="a ModelPool, as YAML")
-    parser.add_argument("--history", type=Path, required=True, help=f"CSV in even steps: {', '.join(COLUMNS)}")
-    parser.add_argument(
-        "--startup", default="120s", help="time from a pod's creation to ready, as in a spec: 300s"
-    )
-    parser.add_argument(
-        "--engine",
-        default=",".join(f"{each:g}" for each in PRIOR),
-        help="seconds of a step, of a prompt token, of an output token in a step (status.capacity has them)",
-    )
-    given = parser.parse_args(arguments)
+    given = _parser().parse_args(arguments)
     try:
-        asked = Asked(
-            history(given.history), *pool(given.pool), engine(given.engine), duration_seconds(given.startup)
-        )
+        asked = _asked(given)
+        plot = _plot(given.plot)
     except ConfigurationError as error:
         sys.stderr.write(f"tidepool-operator backtest: {error}\n")
         return 2
     outcomes = outcomes_of(asked)
     sys.stdout.write(report(outcomes) + "\n")
+    if plot is not None:
+        plot(given.plot, asked.demand, asked.engine, asked.targets, asked.startup_seconds, outcomes["tidepool"])
     return 0
 
 
-def pool(path: Path) -> tuple[ScalingSpec, Targets]:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidepool-operator backtest", description="Play a pool's past demand against policies."
+    )
+    parser.add_argument("--pool", type=Path, required=True, help="a ModelPool, as YAML")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--history", type=Path, help=f"CSV in even steps: {', '.join(recorded.COLUMNS)}")
+    source.add_argument("--prometheus", metavar="URL", help="a Prometheus with the chart's recording rules")
+    parser.add_argument("--since", default="14d", help="with --prometheus: how far back, such as 36h or 14d")
+    parser.add_argument("--step", default="15s", help="with --prometheus: the step")
+    parser.add_argument("--namespace", default="", help="with --prometheus: where the pool file names none")
+    parser.add_argument(
+        "--startup",
+        default="",
+        help="time from a pod's creation to ready, as in a spec: 300s; "
+        "without it the P90 in the pool's status, else 120s",
+    )
+    parser.add_argument(
+        "--engine",
+        default="",
+        help="seconds of a step, of a prompt token, of an output token in a step, such as "
+        f"{','.join(f'{each:g}' for each in PRIOR)}; else what Prometheus tells of the last hour, else these",
+    )
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw it; needs tidepool[plot]")
+    return parser
+
+
+def _asked(given: argparse.Namespace) -> Asked:
+    """Raises ConfigurationError."""
+    document = _document(given.pool)
+    spec, targets = pool(document, given.pool)
+    startup = _seconds("--startup", given.startup) if given.startup else _startup(document)
+    if given.history is not None:
+        figures = engine(given.engine) if given.engine else Engine()
+        return Asked(recorded.history(given.history), spec, targets, figures, startup)
+    metadata = document.get("metadata") or {}
+    name, namespace = str(metadata.get("name", "")), given.namespace or str(metadata.get("namespace", "default"))
+    since, step = _seconds("--since", given.since), _seconds("--step", given.step)
+    if not 1 <= step <= since:
+        raise ConfigurationError(f"--step {given.step} is not between 1s and --since {given.since}")
+    demand, capacity = recorded.prometheus(given.prometheus, ScaledPool(namespace, name, 1, spec), since, step)
+    learned = Engine(capacity.figures) if capacity.settled else Engine()
+    return Asked(demand, spec, targets, engine(given.engine) if given.engine else learned, startup)
+
+
+def _seconds(option: str, text: str) -> float:
+    """A duration, in days too. Raises ConfigurationError."""
+    try:
+        return 86_400.0 * float(text[:-1]) if text.endswith("d") else duration_seconds(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text!r} is no duration; write it like 90s, 36h or 14d") from None
+
+
+def _startup(document: dict[str, Any]) -> float:
+    """The P90 of start-ups that the pool's status tells."""
+    try:
+        return float(document["status"]["capacity"]["startupSeconds"]["p90"])
+    except (KeyError, TypeError, ValueError):
+        return STARTUP_SECONDS
+
+
+def _plot(path: Path | None) -> Callable[..., None] | None:
+    """The drawing, before the work is done. Raises ConfigurationError where matplotlib is not installed."""
+    if path is None:
+        return None
+    try:
+        from tidepool_operator.backtest.plot import plot
+    except ImportError as error:
+        raise ConfigurationError("--plot needs matplotlib: pip install 'tidepool[plot]'") from error
+    return plot
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} cannot be read as YAML: {_first_line(error)}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path} is no ModelPool")
+    return document
+
+
+def pool(document: dict[str, Any], path: Path) -> tuple[ScalingSpec, Targets]:
     """The pool's scaling, with prediction on. Raises ConfigurationError."""
     try:
-        scaling = Scaling.model_validate(yaml.safe_load(path.read_text())["spec"]["scaling"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValidationError) as error:
+        scaling = Scaling.model_validate(document["spec"]["scaling"])
+    except (KeyError, TypeError, ValidationError) as error:
         raise ConfigurationError(f"{path} is no ModelPool with spec.scaling: {_first_line(error)}") from error
     plain = from_api(
         scaling.model_copy(update={"prediction": scaling.prediction.model_copy(update={"enabled": True})})
@@ -96,58 +164,6 @@ def engine(text: str) -> Engine:
     if not all(0 < each < 10 for each in (base, prompt, output)):
         raise ConfigurationError(f"--engine {text!r}: each figure is between 0 and 10 seconds")
     return Engine((base, prompt, output))
-
-
-def history(path: Path) -> Demand:
-    """Demand from a CSV file; a step that says nothing keeps the last demand. Raises ConfigurationError."""
-    try:
-        with path.open() as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {_first_line(error)}") from error
-    if len(rows) < 2:
-        raise ConfigurationError(f"{path} needs a line of names ({', '.join(COLUMNS)}) and two steps at least")
-    if lacking := [name for name in COLUMNS if name not in rows[0]]:
-        raise ConfigurationError(f"{path} lacks the column {lacking[0]}; it needs {', '.join(COLUMNS)}")
-    times = [_time(path, number, row) for number, row in enumerate(rows, 2)]
-    step = times[1] - times[0]
-    if step <= 0 or any(abs(after - before - step) > 0.5 for before, after in pairwise(times)):
-        raise ConfigurationError(f"{path}: times are not in even steps; export with a fixed step, such as 15s")
-    arrivals: list[Arrivals] = []
-    for number, row in enumerate(rows, 2):
-        rates = [_rate(path, number, row, name) for name in COLUMNS[1:]]
-        known = [rate for rate in rates if rate is not None]
-        if len(known) == len(rates):
-            arrivals.append(Arrivals(*(rate * step for rate in known)))
-        else:
-            arrivals.append(arrivals[-1] if arrivals else Arrivals(0.0, 0.0, 0.0))
-    return Demand(times[0], step, arrivals)
-
-
-def _time(path: Path, number: int, row: dict[str, str]) -> float:
-    text = (row.get("time") or "").strip()
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        what = f"{path}, line {number}: time {text!r}"
-        raise ConfigurationError(f"{what} is neither Unix seconds nor an RFC 3339 time") from None
-
-
-def _rate(path: Path, number: int, row: dict[str, str], name: str) -> float | None:
-    text = (row.get(name) or "").strip()
-    if text.lower() in ("", "nan"):
-        return None
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate < math.inf:
-        raise ConfigurationError(f"{path}, line {number}: {name} {text!r} is no rate; leave a gap empty")
-    return rate
 
 
 def outcomes_of(asked: Asked) -> dict[str, Outcome]:

@@ -25,6 +25,7 @@ from tidepool_operator.scaling.model import (
     ScalingSpec,
 )
 
+RATE_SECONDS: Final = 60.0
 _NOBODY: Final = Demand(Known(0.0), Known(0.0), Known(0.0), gateways=1)
 
 
@@ -45,16 +46,30 @@ class Ours:
     forecast: Callable[[float], Forecast | None]
     memory: Memory = field(default_factory=Memory)
     decisions: list[Decision] = field(default_factory=list)
+    # Time, and prompt tokens, output tokens and requests of the whole pool a second: rates are over a minute.
+    _rates: deque[tuple[float, ...]] = field(default_factory=deque)
 
     def __call__(self, now: float, seen: Seen, replicas: int, ttft_seconds: float | None) -> int:
         """The operator's answer."""
         if not self.memory.startups:
             self.memory = started(self.memory, [LivePod("first", PodState.READY, max(1.0, self.startup_seconds))])
-        reading = _reading(seen, ttft_seconds)
+        rates = (seen.ready * each for each in (seen.prompt_rate, seen.output_rate, seen.requests_rate))
+        self._rates.append((now, *rates))
+        while self._rates[0][0] <= now - RATE_SECONDS:
+            self._rates.popleft()
+        reading = _reading(self._over_a_minute(seen), ttft_seconds)
         decision, self.memory = decide(now, reading, self.spec, replicas, self.memory, self.forecast(now))
         if decision.replicas != replicas:
             self.decisions.append(decision)
         return decision.replicas
+
+    def _over_a_minute(self, seen: Seen) -> Seen:
+        if not seen.ready:
+            return seen
+        prompt, output, requests = (
+            sum(each[index] for each in self._rates) / len(self._rates) / seen.ready for index in (1, 2, 3)
+        )
+        return replace(seen, prompt_rate=prompt, output_rate=output, requests_rate=requests)
 
 
 def _reading(seen: Seen, ttft_seconds: float | None) -> PoolReading:

@@ -1,13 +1,14 @@
 """Plays demand against a policy, tick by tick, and counts what users would have seen and what it cost."""
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tidepool_operator.backtest.plant import Arrivals, Engine, Plant
+from tidepool_operator.backtest.plant import Arrivals, Engine, Plant, Seen
 from tidepool_operator.backtest.policies import Policy
 from tidepool_operator.scaling import record
 from tidepool_operator.scaling.calibration import band
@@ -20,13 +21,54 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests that are judged one by one, in order of their ticks: tokens of their prompts and answers."""
+
+    tick: NDArray[np.int64]
+    prompt: Series
+    output: Series
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
-    """Demand by ticks. `prompts` are lengths of some requests of a tick, in order; None: all have the mean."""
+    """Demand by ticks. `requests` are some or all of each tick's; None: one for each, of mean lengths."""
 
     begin: float
     tick_seconds: float
     arrivals: Sequence[Arrivals]
-    prompts: Sequence[list[float]] | None = None
+    requests: Requests | None = None
+
+    def judged(self) -> Requests:
+        """The requests that are judged."""
+        if self.requests is not None:
+            return self.requests
+        busy = [(tick, each) for tick, each in enumerate(self.arrivals) if each.requests > 0]
+        return Requests(
+            np.array([tick for tick, _ in busy], dtype=np.int64),
+            np.array([each.prompt_tokens / each.requests for _, each in busy]),
+            np.array([each.output_tokens / each.requests for _, each in busy]),
+        )
+
+
+class Pool(Protocol):
+    """A pool of engines at a moment, as `Plant` is one."""
+
+    now: float
+    gpu_seconds: float
+    changes: int
+
+    @property
+    def replicas(self) -> int:
+        """Ready ones and those that start."""
+        ...
+
+    def scale(self, target: int) -> None:
+        """Ask for replicas, or let some go."""
+        ...
+
+    def advance(self, arrivals: Arrivals, seconds: float) -> Seen:
+        """Play a tick."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +81,20 @@ class Targets:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a policy: requests within the targets, replica-hours, times that the count changed."""
+    """What came of a policy: requests within the targets, replica-hours, times that the count changed.
+
+    By tick, those before `first` not counted: replicas, the share of the requests that came in it within the
+    targets (1 without any), and replica-seconds paid.
+    """
 
     requests: float = 0.0
     held: float = 0.0
     gpu_hours: float = 0.0
     changes: int = 0
+    first: int = 0
     replicas: list[int] = field(default_factory=list)
-    level: list[float] = field(default_factory=list)
+    level: Series = field(default_factory=lambda: np.empty(0))
+    paid: list[float] = field(default_factory=list)
 
     @property
     def service_level(self) -> float:
@@ -57,35 +105,78 @@ class Outcome:
 def replay(
     demand: Demand, engine: Engine, targets: Targets, policy: Policy, startup_seconds: float, first: int
 ) -> Outcome:
-    """Play the whole of `demand`, from `first` ready replicas on.
+    """Play the whole of `demand` as a flow, from `first` ready replicas on.
 
     The first hour, a tenth of a shorter past, is not counted: policies learn in it.
     """
-    settled = min(round(HOUR / demand.tick_seconds), len(demand.arrivals) // 10)
-    plant = Plant(engine, startup_seconds, demand.begin, ready=first)
-    outcome, recent = Outcome(), deque[float](maxlen=max(1, round(MINUTE / demand.tick_seconds)))
+    pool = Plant(engine, startup_seconds, demand.begin, ready=first)
+    return played(demand, engine, targets, policy, pool, settling(demand))
+
+
+def settling(demand: Demand) -> int:
+    """Ticks in which policies learn."""
+    return min(round(HOUR / demand.tick_seconds), len(demand.arrivals) // 10)
+
+
+def played(demand: Demand, engine: Engine, targets: Targets, policy: Policy, pool: Pool, settled: int) -> Outcome:
+    """Play the whole of `demand` on a pool; the first `settled` ticks are not counted."""
+    asked = demand.judged()
+    prefill = engine.figures[1] * _long_prompts(asked, len(demand.arrivals))
+    outcome, recent = Outcome(first=settled), deque[float](maxlen=max(1, round(MINUTE / demand.tick_seconds)))
+    waits, steps = np.full(len(prefill), np.nan), np.full(len(prefill), np.nan)
+    before = 0.0
     for tick, arrivals in enumerate(demand.arrivals):
-        seen = plant.advance(arrivals, demand.tick_seconds)
-        held = 0.0
+        seen = pool.advance(arrivals, demand.tick_seconds)
         if seen.wait_seconds is not None and arrivals.requests > 0:
-            mean = arrivals.prompt_tokens / arrivals.requests
-            prompts = (demand.prompts[tick] if demand.prompts is not None else None) or [mean]
-            per_prompt = engine.figures[1]
-            recent.append(seen.wait_seconds + per_prompt * prompts[9 * len(prompts) // 10])
-            if seen.step_seconds <= targets.per_token_seconds:
-                longest = (targets.first_token_seconds - seen.wait_seconds) / per_prompt
-                held = bisect_right(prompts, longest) / len(prompts)
+            waits[tick] = seen.wait_seconds
+            recent.append(seen.wait_seconds + float(prefill[tick]))
+        if seen.step_seconds:
+            steps[tick] = seen.step_seconds
         if tick == settled:
-            plant.gpu_seconds, plant.changes = 0.0, 0
-        counted = arrivals.requests if tick >= settled else 0.0
-        outcome.requests += counted
-        outcome.held += held * counted
-        outcome.replicas.append(plant.replicas)
-        outcome.level.append(held if arrivals.requests else 1.0)
-        wanted = policy(plant.now, seen, plant.replicas, max(recent) if recent else None)
-        plant.scale(wanted)
-    outcome.gpu_hours, outcome.changes = plant.gpu_seconds / 3600, plant.changes
+            pool.changes = 0
+        outcome.replicas.append(pool.replicas)
+        outcome.paid.append(pool.gpu_seconds - before)
+        before = pool.gpu_seconds
+        pool.scale(policy(pool.now, seen, pool.replicas, max(recent) if recent else None))
+    outcome.level = _level(asked, engine, targets, waits, steps, demand.tick_seconds)
+    came = np.array([each.requests for each in demand.arrivals])[settled:]
+    outcome.requests, outcome.held = float(came.sum()), float((came * outcome.level[settled:]).sum())
+    outcome.gpu_hours, outcome.changes = sum(outcome.paid[settled:]) / HOUR, pool.changes
     return outcome
+
+
+def _long_prompts(asked: Requests, ticks: int) -> Series:
+    """The 90th percentile (nearest rank) of each tick's prompts; 0 without any."""
+    order = np.lexsort((asked.prompt, asked.tick))
+    count = np.bincount(asked.tick, minlength=ticks)
+    begin = np.concatenate([[0], np.cumsum(count)[:-1]])
+    found = np.zeros(ticks)
+    busy = count > 0
+    found[busy] = asked.prompt[order][(begin + 9 * count // 10)[busy]]
+    return found
+
+
+def _level(
+    asked: Requests, engine: Engine, targets: Targets, waits: Series, steps: Series, tick_seconds: float
+) -> Series:
+    """Share of each tick's requests within both targets.
+
+    A request comes in the middle of its tick. Its first token takes the wait of then and its own prompt; its time
+    per token is the mean over the ticks that its answer lasts, in each of which it gets a token a step.
+    """
+    ticks = len(steps)
+    first_token = waits[asked.tick] + engine.figures[1] * asked.prompt
+    # Where nothing is ready no token is made.
+    made = np.concatenate([[0.0], np.cumsum(np.where(np.isfinite(steps), tick_seconds / steps, 0.0))])
+    edges = np.arange(ticks + 1.0)
+    begin = asked.tick + 0.5 + np.nan_to_num(first_token) / tick_seconds
+    # What lasts beyond the end goes on at the pace of then.
+    end = np.interp(np.interp(begin, edges, made) + asked.output, made, edges, right=np.inf)
+    pace = (end - begin) * tick_seconds / np.maximum(asked.output, 1.0)
+    pace = np.where(np.isfinite(end), pace, steps[np.minimum(begin, ticks - 1).astype(int)])
+    held = (first_token <= targets.first_token_seconds) & (pace <= targets.per_token_seconds)
+    came = np.bincount(asked.tick, minlength=ticks)
+    return np.where(came > 0, np.bincount(asked.tick, held, minlength=ticks) / np.maximum(came, 1), 1.0)
 
 
 def foreseen(

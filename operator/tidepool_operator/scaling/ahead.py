@@ -14,28 +14,40 @@ from tidepool_operator.scaling.model import (
     Learned,
     LivePod,
     Memory,
+    Missing,
     Moment,
     PodReading,
     PoolReading,
     ScalingSpec,
 )
-from tidepool_operator.scaling.needs import Need
+from tidepool_operator.scaling.needs import GROWTH_LEAST_SECONDS, Need
 
 # Scrapes come every 15 s: what is read more often is the same reading again.
 READING_SECONDS: Final = 15.0
 # Without a start-up measured: what an engine of 8 billion parameters takes from a warm disk, doubled.
 STARTUP_SECONDS: Final = 120.0
 STARTUPS_KEPT: Final = 20
+# Demand of a quarter of a minute is chance; a forecast is of means of minutes, and so is what stands beside it. A
+# mean that forgets with this time constant is as old as the mean over the last bin.
+SMOOTHING_SECONDS: Final = 150.0
+# Requests that the gateways refuse are counted over so long.
+REFUSED_SECONDS: Final = 30.0
+# No more than this many times what is worked on is believed to come, and no less than its part.
+MOST_PILED: Final = 3.0
 # KV in use says nothing of KV per token while so few tokens are made.
 LEAST_TOKENS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The need of the worst moment, and the moment."""
+    """The need of the worst moment, and the moment.
+
+    `grows` is whether it may ask for more: not while all that is known of a replica's speed is a prior.
+    """
 
     need: Need
     moment: Moment
+    grows: bool = True
 
 
 def demand_now(now: float, reading: PoolReading) -> Moment | None:
@@ -46,6 +58,21 @@ def demand_now(now: float, reading: PoolReading) -> Moment | None:
     if not ready or len(known) < len(loads):
         return None
     return Moment(now, sum(prompt for prompt, _ in known), sum(output for _, output in known))
+
+
+def arriving(reading: PoolReading, memory: Memory, present: Moment) -> Moment:
+    """What comes, from what is worked on: more than that while the queue grows, less while it is worked off.
+
+    What was refused came too.
+    """
+    ends = requests_now(reading)
+    if ends <= 0 or not memory.queued:
+        return present
+    (then, before), (now, after) = memory.queued[0], memory.queued[-1]
+    grows = (after - before) / (now - then) if now - then >= GROWTH_LEAST_SECONDS else 0.0
+    refused = (figures.usable(reading.demand.refused) or 0.0) / REFUSED_SECONDS
+    share = min(max(1.0 + (grows + refused) / ends, 1 / MOST_PILED), MOST_PILED)
+    return Moment(present.at, share * present.prompt_tokens, share * present.output_tokens)
 
 
 def requests_now(reading: PoolReading) -> float:
@@ -60,7 +87,12 @@ def ahead(
     if forecast is None:
         return None
     present = demand_now(now, reading)
+    if present is not None and memory.demand is not None:
+        present = replace(present, prompt_tokens=memory.demand[1], output_tokens=memory.demand[2])
     coming = [moment for moment in forecast.moments if _sound(moment) and moment.at > now]
+    if not coming:
+        # A forecast that ran out says nothing of what comes.
+        return None
     moments = coming if present is None else [present, *coming]
     asked = [
         Ahead(need, moment)
@@ -71,7 +103,31 @@ def ahead(
     if not asked:
         return None
     worst = max(asked, key=lambda each: each.need.replicas)
-    return Ahead(replace(worst.need, words=_words(now, worst, forecast)), worst.moment)
+    grows = memory.capacity.settled or worst.need.resource == "kv"
+    return Ahead(replace(worst.need, words=_words(now, worst, forecast)), worst.moment, grows)
+
+
+def smoothed(now: float, reading: PoolReading, memory: Memory) -> Memory:
+    """Memory with the mean of demand moved towards this reading's; kept where that has gaps."""
+    served = demand_now(now, reading)
+    if served is None or not _sound(served):
+        return memory
+    present = arriving(reading, memory, served)
+    if memory.demand is None:
+        return replace(memory, demand=(now, present.prompt_tokens, present.output_tokens))
+    then, prompt, output = memory.demand
+    share = 1.0 - math.exp(-max(0.0, now - then) / SMOOTHING_SECONDS)
+    mean = (prompt + share * (present.prompt_tokens - prompt), output + share * (present.output_tokens - output))
+    return replace(memory, demand=(now, *mean))
+
+
+def untold(reading: PoolReading) -> bool:
+    """Whether no ready pod has a figure of prompts, or none of answers, as engines that make no text."""
+    ready = reading.ready()
+    return bool(ready) and (
+        all(isinstance(pod.prompt_tokens_rate, Missing) for pod in ready)
+        or all(isinstance(pod.output_tokens_rate, Missing) for pod in ready)
+    )
 
 
 def observed(now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory) -> Memory:
@@ -84,10 +140,10 @@ def observed(now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory
     loads = [load for pod in reading.ready() if (load := _load(pod)) is not None]
     if loads:
         mean = Load(*(sum(each) / len(loads) for each in zip(*loads, strict=True)))
-        share = capacity.load(mean.prompt_tokens, mean.output_tokens)
         limit = capacity.limit(spec.time_per_output_token_seconds)
         capacity = learning.learned(capacity, mean)
-        if _settled(now, memory):
+        if _settled(now, memory) and memory.demand is not None:
+            share = capacity.load(*memory.demand[1:]) / len(loads)
             capacity = learning.judged(capacity, share, limit, _worst_latency(reading, spec))
     return replace(memory, capacity=capacity, capacity_read_at=now)
 
@@ -101,6 +157,14 @@ def started(memory: Memory, pods: Iterable[LivePod]) -> Memory:
         if pod.startup_seconds is not None and pod.startup_seconds > 0 and pod.name not in known
     )
     return replace(memory, startups=(*memory.startups, *new)[-STARTUPS_KEPT:]) if new else memory
+
+
+def recalled(memory: Memory, capacity: Capacity) -> Memory:
+    """Memory with what the past taught, where it knows more of the same model and flags than this process saw."""
+    known = memory.capacity
+    if capacity.readings <= known.readings or (known.readings > 0 and known.identity != capacity.identity):
+        return memory
+    return replace(memory, capacity=replace(capacity, load_limit=known.load_limit))
 
 
 def startup_p90(memory: Memory) -> float:

@@ -15,6 +15,7 @@ so that a target for the time per token is a limit of w, 1 - base / target, and 
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,12 +38,14 @@ FORGETTING: Final = 0.999
 # a tenth is left for chance at least, and a target that fails even at a third is missed for another reason.
 LOAD_LIMIT: Final = 0.85
 LOAD_LIMITS: Final = (0.35, 0.90)
-# A reading beyond a target takes so much off the limit, one within its targets near the limit gives back less: at
+# A reading beyond a target takes so much off the limit, one within its targets under load gives back less: at
 # rest a target is missed in about one reading of fifty. Chosen on a day of the tuning part of ServeGen's m-small
 # and m-large: with one in eleven 98.3 to 98.9 % of requests are in time there, with this 99.6 %.
 LIMIT_DOWN: Final = 0.02
 LIMIT_UP: Final = 0.0004
-NEAR_LIMIT: Final = 0.9
+# Under load is from this share of the limit on: what is provided for is an upper quantile, so that a pool is at
+# two thirds of its limit for much of the time, and a limit that were only raised at the limit would never be.
+NEAR_LIMIT: Final = 0.6
 # No engine shows as much of anything; NaN is not less either.
 MOST: Final = 1e9
 
@@ -76,6 +79,11 @@ class Capacity:
     pull: tuple[float, ...] = _PULL
     readings: int = 0
     load_limit: float = LOAD_LIMIT
+
+    @property
+    def settled(self) -> bool:
+        """Whether it rests on more than the prior."""
+        return self.readings >= SETTLED
 
     def load(self, prompt_tokens: float, output_tokens: float) -> float:
         """Engine-seconds a second that demand takes (tokens a second): the replicas that it would keep busy."""
@@ -117,7 +125,7 @@ def learned(capacity: Capacity, load: Load) -> Capacity:
     if step is None:
         return capacity
     row = _row(load, step)
-    if capacity.readings >= SETTLED:
+    if capacity.settled:
         # A hiccup is not the engine's speed: a reading is heard up to three deviations from the model's.
         heard = float(row @ np.array(capacity.figures))
         off = 3.0 * math.hypot(NOISE, capacity.doubt(load))
@@ -136,18 +144,25 @@ def learned(capacity: Capacity, load: Load) -> Capacity:
     )
 
 
+def taught(identity: str, loads: Iterable[Load]) -> Capacity:
+    """What readings of the past teach of a model and flags."""
+    capacity = Capacity(identity=identity)
+    for load in loads:
+        capacity = learned(capacity, load)
+    return capacity
+
+
 def judged(capacity: Capacity, load: float, limit: float, worst: float | None) -> Capacity:
     """With the load limit after one look at the latencies; `worst` is the highest of them over its target.
 
-    `load` is the share of their time that the ready replicas spend on demand.
+    `load` is the share of their time that the ready replicas spend on demand, as a mean over minutes. Beyond the
+    limit a target that is missed says nothing new: the pool was too small, and the limit had said so.
     """
     if worst is None or not math.isfinite(load) or not math.isfinite(worst):
         return capacity
     lowest, highest = LOAD_LIMITS
-    if worst > 1.0 and load > lowest:
-        # Not below what missed it: at once when the target breaks far below the limit.
-        lower = min(capacity.load_limit, max(load, lowest)) - LIMIT_DOWN
-        return replace(capacity, load_limit=max(lowest, lower))
+    if worst > 1.0 and NEAR_LIMIT * limit <= load <= limit:
+        return replace(capacity, load_limit=max(lowest, min(capacity.load_limit, limit) - LIMIT_DOWN))
     if worst <= 1.0 and load >= NEAR_LIMIT * limit:
         return replace(capacity, load_limit=min(highest, capacity.load_limit + LIMIT_UP))
     return capacity

@@ -23,6 +23,10 @@ class _Asked:
     top: needs.Need
 
 
+# What is ahead, and whether that is lacking though it should be there.
+_Expected = tuple[ahead.Ahead | None, bool]
+
+
 def decide(
     now: float,
     reading: PoolReading,
@@ -37,9 +41,11 @@ def decide(
     gaps or garbage never give fewer replicas than `current` within those bounds. `forecast` is heard where the
     spec asks for prediction.
     """
-    memory = _observed(now, reading, spec, current, memory)
+    memory = ahead.smoothed(now, reading, _observed(now, reading, spec, current, memory))
     expected = ahead.ahead(now, reading, spec, memory, forecast) if spec.predicts else None
-    verdict, memory = _verdict(now, reading, spec, current, memory, expected)
+    # Where demand was never seen, none can be foreseen, and the pool is held by what is measured alone.
+    lacks = spec.predicts and expected is None and (forecast is not None or not ahead.untold(reading))
+    verdict, memory = _verdict(now, reading, spec, current, memory, (expected, lacks))
     memory = ahead.observed(now, reading, spec, memory)
     memory = replace(memory, decided=verdict.replicas)
     change = f"{current} -> {verdict.replicas}" if verdict.replicas != current else f"{current}"
@@ -75,6 +81,7 @@ def _observed(now: float, reading: PoolReading, spec: ScalingSpec, current: int,
         ),
         requests_ended=idle.ended(reading),
         waiting_since=_kept(now, memory.waiting_since, holds=needs.queued(reading) > 0),
+        queued=needs.remember_queued(now, reading, memory),
         ready_pods=ready,
         ready_pods_since=_kept(now, memory.ready_pods_since, holds=ready == memory.ready_pods) or now,
     )
@@ -121,7 +128,7 @@ def _verdict(
     spec: ScalingSpec,
     current: int,
     memory: Memory,
-    expected: ahead.Ahead | None,
+    expected: _Expected,
 ) -> tuple[_Verdict, Memory]:
     if current > spec.max_replicas:
         return _bounds(spec.max_replicas, "AboveMaximum", f"maxReplicas is {spec.max_replicas}"), memory
@@ -168,13 +175,13 @@ def _by_load(
     spec: ScalingSpec,
     current: int,
     memory: Memory,
-    expected: ahead.Ahead | None,
+    expected: _Expected,
 ) -> tuple[_Verdict, Memory]:
     measured = needs.needs(now, reading, spec, current, memory)
     gaps = figures.gaps(reading, spec)
-    if spec.predicts and expected is None:
+    if expected[1]:
         gaps.append("the forecast")
-    asked = _asked(measured, expected, current)
+    asked = _asked(measured, expected[0], current)
     if asked is None or (not measured and asked.replicas <= current):
         # No figures: what is there now is what is wanted, so that the windows begin anew afterwards.
         return _blind(reading, spec, current), behavior.remember_wanted(now, current, spec, memory)
@@ -200,10 +207,13 @@ def _asked(measured: list[needs.Need], expected: ahead.Ahead | None, current: in
         return None if top is None or alone is None else _Asked(alone, top)
     need = expected.need
     wanted = needs.whole(need.replicas, current)
+    if not expected.grows:
+        wanted = min(wanted, current)
     if top is not None and alone is not None and alone >= wanted and alone != current:
         return _Asked(alone, top)
     told = "unknown" if alone is None else str(alone)
-    return _Asked(max(wanted, alone or 0), replace(need, beside=f"; reactive alone: {told}"))
+    words = need.words if expected.grows else f"{need.words}, by a prior of what one replica serves"
+    return _Asked(max(wanted, alone or 0), replace(need, words=words, beside=f"; reactive alone: {told}"))
 
 
 def _told(expected: ahead.Ahead | None) -> str:

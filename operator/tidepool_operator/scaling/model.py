@@ -54,12 +54,14 @@ class PodState(StrEnum):
 class LivePod:
     """A pod of a pool as the operator's cache knows it, without those that are being deleted.
 
-    `startup_seconds` is the time from its creation to its being ready, for one that is ready and never restarted.
+    `startup_seconds` is the time from its creation to its being ready, for one that is ready and never restarted;
+    `created_at` is in Unix seconds.
     """
 
     name: str
     state: PodState
     startup_seconds: float | None = None
+    created_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,8 @@ class Memory:
     requests_ended: tuple[tuple[str, float], ...] = ()  # (pod, count) at the last look
     starting_since: float | None = None
     waiting_since: float | None = None
+    # (time, requests without a place) of the looks of the last minute.
+    queued: tuple[tuple[float, float], ...] = ()
     # Running requests per ready pod at which others last had to wait.
     saturated_running: float | None = None
     saturated_at: float | None = None
@@ -252,4 +256,6 @@ class Memory:
     ready_pods_since: float | None = None
     capacity: Capacity = field(default_factory=Capacity)
     capacity_read_at: float | None = None
+    # (time, prompt and output tokens a second) as a mean that forgets, see ahead.SMOOTHING_SECONDS.
+    demand: tuple[float, float, float] | None = None
     startups: tuple[tuple[str, float], ...] = ()  # (pod, seconds from creation to ready), the newest last

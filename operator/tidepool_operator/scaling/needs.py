@@ -10,7 +10,7 @@ from typing import Final
 
 from tidepool_api.scaling import MAX_REPLICAS
 from tidepool_operator.scaling import figures
-from tidepool_operator.scaling.model import Memory, PoolReading, ScalingSpec
+from tidepool_operator.scaling.model import Memory, PodReading, PoolReading, ScalingSpec
 
 # The HPA's: a need within a tenth of what is there changes nothing.
 # https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
@@ -19,6 +19,9 @@ TOLERANCE: Final = 0.1
 # once they have been there for WAITING_SECONDS, which is two scrapes of 15 s.
 WAITING_AT_ONCE: Final = 2.0
 WAITING_SECONDS: Final = 30.0
+# What waits is watched over so long to see how fast it grows, from looks that are so old at least.
+GROWTH_SECONDS: Final = 60.0
+GROWTH_LEAST_SECONDS: Final = 10.0
 # A pool's flags and prompts change; what it could run at once an hour ago says little.
 SATURATION_SECONDS: Final = 3600.0
 # The percentiles look back over a minute: sooner after a pod came they still speak of the time before.
@@ -91,6 +94,12 @@ def queued(reading: PoolReading) -> float:
     )
 
 
+def remember_queued(now: float, reading: PoolReading, memory: Memory) -> tuple[tuple[float, float], ...]:
+    """The looks of the last minute at what has no place, this one included."""
+    kept = (entry for entry in memory.queued if now - GROWTH_SECONDS <= entry[0] < now)
+    return (*kept, (now, queued(reading)))
+
+
 def crowded(now: float, reading: PoolReading, memory: Memory) -> bool:
     """Whether requests wait, and not only in passing."""
     lasting = memory.waiting_since is not None and now - memory.waiting_since >= WAITING_SECONDS
@@ -100,20 +109,38 @@ def crowded(now: float, reading: PoolReading, memory: Memory) -> bool:
 def waiting(now: float, reading: PoolReading, current: int, memory: Memory) -> Need | None:
     """Requests that run and wait, in replicas that run as many each as the ready ones do now.
 
-    While nothing waits, what one replica can run is what it ran when requests last waited: that holds the pool at
+    What waits is a backlog and not a rate: where it is known how many requests end, so many replicas are asked for
+    as keep up with what comes (what ends and what the queue grows by), and work the queue off while one starts.
+    While nothing waits, what one replica can run is what it ran when requests last waited: it holds the pool at
     a size from which one replica fewer would make them wait again, and asks for no more.
     """
     measured = [pod for pod in reading.ready() if figures.waiting(pod) is not None]
     if not measured:
         return None
     runs, waits, count = figures.total(measured, figures.running), queued(reading), len(measured)
+    more = _more(now, measured, waits, runs, memory)
     words = f"{waits:.0f} requests waiting beside {runs:.0f} running on {pods_in_words(count)}"
     if crowded(now, reading, memory):
-        return Need("waiting", count * (runs + waits) / runs if runs > 0 else one_more(min(count, current)), words)
+        return Need("waiting", count * (1 + more) if runs > 0 else one_more(min(count, current)), words)
     if memory.saturated_running is None:
         return Need("waiting", 0.0, words)
     room = f"; requests had to wait at {memory.saturated_running:.1f} running a pod"
     return Need("waiting", min(runs / memory.saturated_running, float(count)), words + room)
+
+
+def _more(now: float, pods: list[PodReading], waits: float, runs: float, memory: Memory) -> float:
+    """Share of the ready replicas that is lacking because of what waits; at most all of it at once."""
+    at_once = waits / runs if runs > 0 else 0.0
+    ends = figures.total(pods, lambda pod: figures.usable(pod.requests_rate))
+    before = [(now - time, count) for time, count in memory.queued if now - time >= GROWTH_LEAST_SECONDS]
+    if ends <= 0 or not before:
+        return at_once
+    grows = max(0.0, *((waits - count) / age for age, count in before))
+    startup_seconds = max((seconds for _, seconds in memory.startups), default=0.0)
+    more = grows / ends + waits / max(runs, ends * startup_seconds)
+    # A queue that stands needs one more at least, or it stands for ever.
+    least = one_more(len(pods)) / len(pods) - 1.0 if at_once > TOLERANCE else 0.0
+    return min(at_once, max(more, least))
 
 
 def latency(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> Need | None:

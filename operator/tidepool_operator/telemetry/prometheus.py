@@ -1,29 +1,34 @@
 """What Prometheus knows of all pools, in a bounded number of queries a tick however many pools there are."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import numpy as np
 import requests
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from tidepool_api.rules import RATE_WINDOW, Rule, asked_rules
+from tidepool_operator.scaling.experts import Series
 from tidepool_operator.scaling.model import PoolReading, ScaledPool
 from tidepool_operator.scaling.record import BIN_SECONDS
 from tidepool_operator.telemetry import history
 from tidepool_operator.telemetry.errors import PrometheusAway
-from tidepool_operator.telemetry.history import Past
+from tidepool_operator.telemetry.history import WORK_STEP_SECONDS, Past, Work
 from tidepool_operator.telemetry.series import Place, Snapshot, parse, readings
 
 # Queries at the same time. prometheus-api-client blocks, so each takes a thread.
 THREADS: Final = 4
+# Steps of one range query; Prometheus allows 11,000.
+POINTS: Final = 10_000
 QUERIES: Final = 32  # under way or waiting for a thread; a tick asks fewer
 
 
@@ -71,8 +76,27 @@ class Prometheus:
     async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
         """Recorded demand of past days of a few pools that share a season. Raises PrometheusAway."""
         begin, end = history.span(now, pools[0].spec.season_seconds)
-        answer = await self._queued(partial(self._ask_range, history.query(pools), begin, end))
+        answer = await self._queued(partial(self._ask_range, history.query(pools), begin, end, BIN_SECONDS))
         return history.past(answer, begin, end)
+
+    async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:
+        """How the engines of a few pools worked within the last hour. Raises PrometheusAway."""
+        begin, end = history.work_span(now)
+        ask = partial(self._ask_range, history.work_query(pools), begin, end, WORK_STEP_SECONDS)
+        return history.work(await self._queued(ask), begin, end)
+
+    async def demand(
+        self, now: float, pool: ScaledPool, since_seconds: float, step_seconds: float
+    ) -> tuple[float, Series]:
+        """Demand of one pool as it was recorded: when it begins, and SERIES by step. Raises PrometheusAway."""
+        first, last = (math.floor(at / step_seconds) * step_seconds for at in (now - since_seconds, now))
+        found = []
+        for at in np.arange(first, last, POINTS * step_seconds):
+            begin = datetime.fromtimestamp(at, UTC)
+            end = datetime.fromtimestamp(min(at + (POINTS - 1) * step_seconds, last), UTC)
+            ask = partial(self._ask_range, history.demand_query(pool), begin, end, step_seconds)
+            found.append(history.demand(await self._queued(ask), pool.key, begin, end, step_seconds))
+        return first, np.concatenate(found, axis=1)
 
     async def close(self) -> None:
         """Drop the connections; a query that still runs ends with its timeout."""
@@ -121,11 +145,11 @@ class Prometheus:
         params = {"time": f"{now:.3f}", "timeout": f"{timeout_seconds:g}s"}
         return self._answer(lambda: self._client.custom_query(query, params=params, timeout=timeout_seconds))
 
-    def _ask_range(self, query: str, begin: datetime, end: datetime) -> list[Any]:
-        """One range query in steps of a bin, in a thread. Raises PrometheusAway."""
+    def _ask_range(self, query: str, begin: datetime, end: datetime, step_seconds: float) -> list[Any]:
+        """One range query, in a thread. Raises PrometheusAway."""
         timeout_seconds = self._settings.timeout_seconds
         params = {"timeout": f"{timeout_seconds:g}s"}
-        step = f"{BIN_SECONDS:.0f}s"
+        step = f"{step_seconds:.0f}s"
         ask = self._client.custom_query_range
         return self._answer(lambda: ask(query, begin, end, step, params=params, timeout=timeout_seconds))
 
@@ -157,6 +181,10 @@ class NoPrometheus:
 
     async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:  # noqa: ARG002 - the same for all
         """No past: demand is known from now on."""
+        return {}
+
+    async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:  # noqa: ARG002 - the same for all
+        """Nothing that engines could be known by."""
         return {}
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tidepool_operator.__main__ import main
 from tidepool_operator.backtest.plant import Arrivals, Engine, Plant, Seen
 from tidepool_operator.backtest.policies import Hpa, Knative, Oracle, Ours, Static
-from tidepool_operator.backtest.replay import Demand, Targets, binned, foreseen, needed, replay
+from tidepool_operator.backtest.replay import Demand, Requests, Targets, binned, foreseen, needed, played, replay
 from tidepool_operator.scaling.model import ScalingSpec
 
 ENGINE = Engine((0.02, 5e-4, 2.8e-3))
@@ -85,6 +85,44 @@ def test_knative_divides_the_whole_by_the_target_and_never_shrinks_in_panic() ->
     assert knative(200.0, Seen(7, 0, running=1.0), 7, None) < 7
 
 
+class Paced:
+    """A pool whose steps are given, tick by tick, and in which nobody waits."""
+
+    def __init__(self, steps: list[float]) -> None:
+        self.now, self.gpu_seconds, self.changes, self.replicas = 0.0, 0.0, 0, 1
+        self._steps = iter(steps)
+
+    def scale(self, target: int) -> None:
+        """Stays."""
+
+    def advance(self, arrivals: Arrivals, seconds: float) -> Seen:
+        self.now += seconds
+        step = next(self._steps)
+        return Seen(1, 0, step_seconds=step, wait_seconds=None if step == 0 else step)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "steps", "held"),
+    [
+        (100.0, 40.0, [0.2, 0.05, 0.05, 0.05], 0.0),  # over within its slow tick
+        (100.0, 300.0, [0.2, 0.05, 0.05, 0.05], 1.0),  # most of it in fast ones: 0.067 s a token
+        (100.0, 9000.0, [0.05, 0.05, 0.05, 0.05], 1.0),  # goes on beyond the end
+        (9700.0, 300.0, [0.2, 0.05, 0.05, 0.05], 0.0),  # the prompt alone takes 4.85 s, and the wait 0.2
+        (100.0, 40.0, [0.0, 0.05, 0.05, 0.05], 0.0),  # no replica is there when it comes
+    ],
+)
+def test_each_request_is_judged_by_its_own_first_token_and_pace(
+    prompt: float, output: float, steps: list[float], held: float
+) -> None:
+    requests = Requests(np.array([0]), np.array([prompt]), np.array([output]))
+    demand = Demand(0.0, TICK, [Arrivals(1.0, prompt, output), *[Arrivals(0.0, 0.0, 0.0)] * 3], requests)
+
+    outcome = played(demand, ENGINE, TARGETS, Static(1), Paced(steps), 0)
+
+    assert outcome.level.tolist() == [held, 1.0, 1.0, 1.0]
+    assert outcome.service_level == held
+
+
 def daily(days: float, peak_replicas: float = 6.0) -> Demand:
     """A wave between a fifth of the peak and all of it."""
     times = np.arange(int(days * 86_400 / TICK)) * TICK
@@ -153,6 +191,8 @@ def test_the_command_plays_a_day_within_seconds(tmp_path: Path, capsys: pytest.C
         (HEADER + "1,-1,1,1\n16,1,1,1\n", POOL, [], "leave a gap empty"),
         (HEADER + "1,1,1,1\n16,1,1,1\n", "spec: {}\n", [], "no ModelPool with spec.scaling"),
         (HEADER + "1,1,1,1\n16,1,1,1\n", POOL, ["--engine", "fast"], "three numbers of seconds"),
+        (HEADER + "1,1,1,1\n16,1,1,1\n", POOL, ["--startup", "soon"], "--startup 'soon' is no duration"),
+        (HEADER + "1,1,1,1\n16,1,1,1\n", "[]\n", [], "is no ModelPool"),
     ],
 )
 def test_input_that_cannot_be_used_is_named(

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.readings import GONE, NOBODY, pod, pool, settled
+from fakes.readings import GONE, NOBODY, pod, pool
+from fakes.readings import settled as looked_for
 from tidepool_api.scaling import Mode
-from tidepool_operator.scaling.ahead import READING_SECONDS, STARTUP_SECONDS, started, startup_p90
-from tidepool_operator.scaling.capacity import PRIOR, Capacity
+from tidepool_operator.scaling.ahead import READING_SECONDS, STARTUP_SECONDS, arriving, started, startup_p90
+from tidepool_operator.scaling.capacity import PRIOR, SETTLED, Capacity
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import (
     Forecast,
     Known,
     LivePod,
     Memory,
+    Missing,
     Moment,
     PodReading,
     PodState,
@@ -29,6 +31,11 @@ NOW = 1_800_000_000.0  # 08:00 UTC
 SPEC = ScalingSpec(1, 20, predicts=True)
 # One replica makes so many tokens a second at the limit of 0.85, if it has no prompts.
 ONE = 0.85 / PRIOR[2]
+
+
+def settled(current: int, now: float, **rest: Any) -> Memory:
+    """Memory of an operator that knows how fast the engines are, besides."""
+    return looked_for(current, now, **({"capacity": Capacity(readings=SETTLED)} | rest))
 
 
 def working(output: float, prompt: float = 0.0, kv: float = 0.7) -> PodReading:
@@ -145,6 +152,64 @@ def test_pods_that_wait_for_a_gpu_do_not_lead_to_more() -> None:
     assert seen == {7}
 
 
+@pytest.mark.parametrize(
+    ("before", "waits", "refused", "share"),
+    [
+        (0.0, 0.0, 0.0, 1.0),
+        (0.0, 60.0, 0.0, 1.5),  # one more a second comes than the two that end
+        (60.0, 0.0, 0.0, 0.5),  # a queue is worked off
+        (0.0, 0.0, 30.0, 1.5),  # refused within half a minute
+        (0.0, 6000.0, 0.0, 3.0),  # bounded
+    ],
+)
+def test_what_comes_is_what_is_worked_on_and_what_piles_up(
+    before: float, waits: float, refused: float, share: float
+) -> None:
+    read = ready(2, 100.0)
+    read = dataclasses.replace(read, demand=dataclasses.replace(NOBODY, refused=Known(refused)))
+    memory = settled(2, NOW, queued=((NOW - 60, before), (NOW, waits)))
+
+    come = arriving(read, memory, Moment(NOW, 10.0, 200.0))
+
+    assert (come.prompt_tokens, come.output_tokens) == (pytest.approx(10.0 * share), pytest.approx(200.0 * share))
+
+
+def test_a_forecast_that_ran_out_is_none() -> None:
+    """Nobody made a new one: what is now says nothing of what comes, so that the pool holds."""
+    memory = settled(5, NOW, wanted_high=((NOW - 400, 1),))
+
+    decision, _ = decide(NOW, ready(5, 10.0, kv=0.01), SPEC, 5, memory, expected(10.0, seconds=-1.0))
+
+    assert (decision.replicas, decision.reason) == (5, "MetricsMissing")
+
+
+def test_a_prior_alone_holds_a_pool_and_does_not_grow_it() -> None:
+    """Of a model ten times as small as the prior's, it would ask for ten times too many at the first request."""
+    few = settled(5, NOW, capacity=Capacity(readings=SETTLED - 1))
+    decision, _ = decide(NOW, ready(5, 0.93 * ONE), SPEC, 5, few, expected(6.5 * ONE))
+    assert decision.replicas == 5
+    assert "by a prior" in decision.message
+
+    few = settled(5, NOW, capacity=Capacity(), wanted_high=((NOW - 400, 1),))
+    decision, _ = decide(NOW, ready(5, 10.0, kv=0.0), SPEC, 5, few, expected(4.5 * ONE))
+    assert decision.replicas == 5
+
+
+def test_engines_that_make_no_text_are_held_by_what_is_measured() -> None:
+    """Embeddings have no output tokens: nothing can be foreseen of them, which is no gap."""
+    reading = ready(5, 10.0, kv=0.01)
+    silent = tuple(
+        dataclasses.replace(each, output_tokens_rate=Missing("no such metric")) for each in reading.pods
+    )
+    memory = settled(5, NOW, wanted_high=((NOW - 400, 1),))
+
+    decision, _ = decide(NOW, dataclasses.replace(reading, pods=silent), SPEC, 5, memory, None)
+    assert (decision.replicas, decision.reason) == (4, "ScaleDown")
+
+    decision, _ = decide(NOW, dataclasses.replace(reading, pods=silent), SPEC, 5, memory, Forecast(225.0, ()))
+    assert (decision.replicas, decision.reason) == (5, "MetricsMissing")
+
+
 def test_recommend_shows_what_is_ahead() -> None:
     spec = dataclasses.replace(SPEC, mode=Mode.RECOMMEND)
 
@@ -187,7 +252,9 @@ def test_the_lead_is_the_pools_own_start_up() -> None:
 def test_more_expected_never_yields_fewer(
     current: int, output: float, prompt: float, more: float, speed: float
 ) -> None:
-    memory = settled(current, NOW, capacity=Capacity(figures=tuple(speed * each for each in PRIOR)))
+    base, per_prompt, per_output = (speed * each for each in PRIOR)
+    capacity = Capacity(figures=(base, per_prompt, per_output), readings=SETTLED)
+    memory = settled(current, NOW, capacity=capacity)
     reading = ready(current, 100.0)
 
     few, _ = decide(NOW, reading, SPEC, current, memory, expected(output, prompt))

@@ -90,6 +90,15 @@ def test_the_load_at_which_targets_break_is_found() -> None:
     assert capacity.load_limit == pytest.approx(0.6, abs=0.03)
 
 
+def test_a_pool_that_is_too_small_learns_nothing_from_being_late() -> None:
+    """Replicas that were asked for take minutes: what is late until then would bring the limit to its lowest."""
+    capacity = Capacity()
+    for _ in range(40):
+        capacity = judged(capacity, 1.2 * capacity.limit(None), capacity.limit(None), 4.0)
+
+    assert capacity == Capacity()
+
+
 def test_latencies_of_an_idle_pool_teach_nothing() -> None:
     """A target that is missed without load is missed for another reason; one that is met says nothing."""
     assert judged(Capacity(), 0.05, 0.85, 3.0) == Capacity()

@@ -362,3 +362,24 @@ def test_message_says_why_an_idle_pool_stays() -> None:
     decision, _ = decide(NOW, reading, TO_ZERO, 1, settled(1, NOW))
 
     assert "not to zero: request figure of pod pod-0 is missing: target is down" in decision.message
+
+
+@pytest.mark.parametrize(
+    ("queued", "startups", "wanted", "why"),
+    [
+        (((NOW - 60, 0.0), (NOW - 30, 30.0)), 300.0, 6, "one more comes a second than the four that end"),
+        (((NOW - 60, 60.0), (NOW - 30, 60.0)), 300.0, 5, "as many come as end; the pile is worked off meanwhile"),
+        (((NOW - 60, 60.0), (NOW - 30, 60.0)), 15.0, 8, "a pod that is there at once works it off at once"),
+        ((), 300.0, 8, "nobody looked before, so all may have come now: ten, of which behavior allows four"),
+    ],
+)
+def test_a_pile_that_took_minutes_is_no_rate(
+    queued: tuple[tuple[float, float], ...], startups: float, wanted: int, why: str
+) -> None:
+    """While pods start for minutes the queue grows, and the same lack would be counted again and again."""
+    full = pool(*(pod(f"p{i}", kv=0.5, running=10, waiting=15, requests=1.0) for i in range(4)))
+    memory = settled(4, NOW, queued=queued, startups=(("p0", startups),))
+
+    decision, _ = decide(NOW, full, ScalingSpec(1, 20), 4, memory)
+
+    assert decision.replicas == wanted, why
