@@ -50,7 +50,7 @@ class Targets(Document):
 class Prediction(Document):
     """Scaling ahead of demand."""
 
-    enabled: bool = Field(default=False, description="Forecast demand and scale before it comes.")
+    enabled: bool = Field(default=True, description="Forecast demand and scale before it comes.")
     season: DurationUpToWeek = Field(default="24h", description="Length of the cycle that demand follows.")
 
 

@@ -68,6 +68,8 @@ def cpu_pool(name: str = "tiny", namespace: str = NAMESPACE, **spec: object) -> 
                 "maxReplicas": 2,
                 "idleAfter": "20s",
                 "behavior": {"scaleDown": {"stabilizationWindow": "15s"}},
+                # A life in minutes: what was a moment ago is not expected again.
+                "prediction": {"enabled": False},
             },
             "rollout": {"drainTimeout": "240s"},
             "podTemplate": copy.deepcopy(POD_TEMPLATE),

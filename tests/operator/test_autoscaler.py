@@ -12,7 +12,17 @@ from tidepool_api.load import GatewayReport
 from tidepool_api.scaling import Mode
 from tidepool_operator.autoscaler import HISTORY, Autoscaler, AutoscalerSettings, Board
 from tidepool_operator.errors import Unavailable
-from tidepool_operator.scaling.model import Decision, Demand, PoolReading, ScaledPool, ScalingSpec
+from tidepool_operator.scaling.capacity import Load
+from tidepool_operator.scaling.model import (
+    Decision,
+    Demand,
+    Known,
+    LivePod,
+    PodState,
+    PoolReading,
+    ScaledPool,
+    ScalingSpec,
+)
 from tidepool_operator.telemetry.history import Past, Work
 
 KEY = "team/llama"
@@ -62,6 +72,7 @@ class History:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     fails: int = 0
     closed: bool = False
+    worked: dict[str, tuple[tuple[float, Load], ...]] = field(default_factory=dict)
 
     async def read(self, now: float, pools: Sequence[ScaledPool]) -> Mapping[str, PoolReading]:
         self.asked.set()
@@ -76,7 +87,7 @@ class History:
         return {}
 
     async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:
-        return {}
+        return self.worked
 
     async def close(self) -> None:
         self.closed = True
@@ -172,7 +183,39 @@ async def test_recommend_touches_nothing(world: World) -> None:
     assert decision.replicas == 2
 
 
+async def test_the_first_forecast_after_a_restart_looks_as_far_as_this_pools_pods_take_to_start(
+    world: World,
+) -> None:
+    busy = dataclasses.replace(pod("a", kv=0.5, running=8, requests=1.0), output_tokens_rate=Known(100.0))
+    world.history.readings[KEY] = dataclasses.replace(pool(busy), key=KEY)
+    live = (LivePod("a", PodState.READY, 600.0, world.now - 3600.0),)
+    spec = dataclasses.replace(SPEC, predicts=True)
+    world.cluster.pools[KEY] = ScaledPool("team", "llama", 1, spec, live)
+
+    await world.tick()
+
+    decision = world.autoscaler.board.get(KEY)
+    assert decision is not None
+    assert "start-up P90 600 s" in decision.forecast
+
+
+async def test_what_the_past_taught_of_a_replica_is_known_at_the_first_look(world: World) -> None:
+    world.history.worked[KEY] = tuple((world.now - 60.0 * ago, Load(20.0, 1000.0, 500.0)) for ago in range(50, 0, -1))
+    live = (LivePod("a", PodState.READY, 60.0, world.now - 7200.0),)
+    spec = dataclasses.replace(SPEC, predicts=True)
+    world.cluster.pools[KEY] = ScaledPool("team", "llama", 1, spec, live, "revision")
+    world.busy(0.5)
+
+    await world.tick()
+
+    decision = world.autoscaler.board.get(KEY)
+    assert decision is not None
+    assert decision.learned is not None
+    assert "some 50 readings" in decision.learned.source
+
+
 async def test_only_the_leader_decides_and_a_new_one_starts_without_a_past(world: World) -> None:
+    """kubeai#67: leaders that did not agree scaled a pool to 0 and to 1 in turn."""
     world.cluster.put(2)
     low = pool(pod("a", kv=0.1), pod("b", kv=0.1))
     world.history.readings[KEY] = dataclasses.replace(low, key=KEY)

@@ -89,6 +89,23 @@ async def test_what_replicas_serve_is_known_from_the_work_of_pods_that_live(
     assert foresight.recalled("team/pool-0") is None
 
 
+async def test_a_new_pool_is_foreseen_from_its_first_look_on() -> None:
+    """Else nothing could shrink before its first five minutes are over."""
+
+    class Nothing(Archive):
+        async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
+            return {}
+
+    foresight = Foresight(Nothing(), 5.0)
+
+    await foresight.look(NOW + 10.0, pools(1), {})
+
+    forecast = foresight.get("team/pool-0")
+    assert forecast is not None
+    assert 90.0 <= forecast.moments[0].output_tokens < 180.0
+    assert forecast.moments[-1].at > NOW + 120.0
+
+
 async def test_many_pools_are_asked_for_and_forecast_in_turn() -> None:
     archive = Archive()
     foresight = Foresight(archive, 5.0)

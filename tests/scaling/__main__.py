@@ -1,4 +1,4 @@
-"""`python -m scaling`: policies against each other on recorded demand. JSON and a table, under build/bench."""
+"""`python -m scaling`: policies against each other on recorded demand. JSON lines under build/bench, and tables."""
 
 import argparse
 import json
@@ -130,14 +130,17 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all start-ups")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("build/bench/scaling.json"))
+    parser.add_argument("--out", type=Path, default=Path("build/bench/scaling.jsonl"))
     args = parser.parse_args()
     begin = time.monotonic()
-    # One load after the other: a process keeps the load that it has made.
-    with ProcessPoolExecutor(args.jobs) as pool:
-        runs = list(pool.map(run, tasks(args), chunksize=len(POLICIES)))
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps([asdict(each) for each in runs]) + "\n")
+    runs: list[Run] = []
+    # One load after the other: a process keeps the load that it has made. What there is is kept, should it be ended.
+    with ProcessPoolExecutor(args.jobs) as pool, args.out.open("w") as out:
+        for each in pool.map(run, tasks(args), chunksize=5):
+            runs.append(each)
+            out.write(json.dumps(asdict(each)) + "\n")
+            out.flush()
     print(tables.everything(runs))
     print(f"\n{len(runs)} runs in {time.monotonic() - begin:.0f} s; {args.out}")
 

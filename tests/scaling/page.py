@@ -16,7 +16,7 @@ from .loads import servegen
 from .tables import Run
 
 ROOT: Final = Path(__file__).parent.parent.parent
-RESULTS: Final = Path(__file__).parent / "results" / "scaling.json"
+RESULTS: Final = Path(__file__).parent / "results" / "scaling.jsonl"
 PAGE: Final = ROOT / "docs" / "autoscaling.md"
 PICTURES: Final = ROOT / "docs" / "images"
 BEGIN: Final = "<!-- tables of the bench -->"
@@ -60,11 +60,12 @@ def pictures() -> None:
 def main() -> None:
     """Write."""
     parser = argparse.ArgumentParser(prog="scaling.page")
-    parser.add_argument("--results", type=Path, default=ROOT / "build/bench/scaling.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "build/bench/scaling.jsonl")
     given = parser.parse_args()
-    kept = json.loads(given.results.read_text())
-    RESULTS.write_text(json.dumps(kept) + "\n")
-    PAGE.write_text(written(PAGE.read_text(), text_of([Run(**each) for each in kept])))
+    kept = given.results.read_text()
+    RESULTS.write_text(kept)
+    runs = [Run(**json.loads(line)) for line in kept.splitlines()]
+    PAGE.write_text(written(PAGE.read_text(), text_of(runs)))
     pictures()
 
 

@@ -97,16 +97,16 @@ def horizon_bins(startup_seconds: float, interval_seconds: float) -> int:
 
 def _closed(record: Record, last: int, length: int) -> Record:
     """The record with the bin under way and those up to `last` at its end; bins without a look are unknown."""
-    mean = np.array(record.sums) / record.count if record.count else np.full(len(SERIES), np.nan)
     skipped = min(last - record.last - 1, length)
-    grown = np.concatenate([record.bins, mean[:, None], np.full((len(SERIES), skipped), np.nan)], axis=1)
+    grown = np.concatenate([record.bins, _mean(record)[:, None], np.full((len(SERIES), skipped), np.nan)], axis=1)
     return Record(grown[:, -length:], last)
 
 
 def forecasts(questions: Mapping[str, Question]) -> dict[str, Forecast]:
     """A forecast for each key with a past. Those alike are made together, which is most of the cost."""
     alike: dict[tuple[float, float, int], list[tuple[str, Question]]] = {}
-    for key, asked in questions.items():
+    for key, question in questions.items():
+        asked = replace(question, record=_begun(question.record))
         length = asked.record.bins.shape[1]
         if length > 0:
             alike.setdefault((_horizon_seconds(asked), asked.season_seconds, length), []).append((key, asked))
@@ -114,6 +114,16 @@ def forecasts(questions: Mapping[str, Question]) -> dict[str, Forecast]:
     for (horizon, season, _), each in alike.items():
         made |= _together(each, horizon, season)
     return made
+
+
+def _begun(record: Record) -> Record:
+    """Before the first whole bin what was seen of it: a new pool need not wait for its end."""
+    return replace(record, bins=_mean(record)[:, None]) if record.bins.shape[1] == 0 and record.count else record
+
+
+def _mean(record: Record) -> Series:
+    """Of the bin under way; NaN without a look."""
+    return np.array(record.sums) / record.count if record.count else np.full(len(SERIES), np.nan)
 
 
 def _horizon_seconds(asked: Question) -> float:

@@ -130,6 +130,7 @@ def test_a_pool_that_is_being_deleted_is_left_to_the_garbage_collector() -> None
 
 
 def test_the_least_loaded_pod_is_marked_and_the_count_waits_for_the_mark() -> None:
+    """ai-dynamo/dynamo#13559, kthena#1589: whichever pod went, its requests were cut."""
     observed = complete(replicas=1)
     loads = {"p0": LoadReport(running=5), "p1": LoadReport(running=1)}
     made = plan(replace(observed, loads=loads), NOW)

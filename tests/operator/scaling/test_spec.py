@@ -16,7 +16,7 @@ from tidepool_operator.scaling.spec import from_api
 def test_the_least_that_a_user_writes_gets_the_hpas_behaviour() -> None:
     spec = from_api(Scaling.model_validate({"maxReplicas": 4}))
 
-    assert spec == ScalingSpec(min_replicas=1, max_replicas=4)
+    assert spec == ScalingSpec(min_replicas=1, max_replicas=4, predicts=True)
     assert (spec.scale_up, spec.scale_down) == (SCALE_UP_DEFAULT, SCALE_DOWN_DEFAULT)
     assert spec.scale_down.stabilization_seconds == 300.0
 
@@ -39,6 +39,7 @@ def test_every_field_arrives_in_its_unit() -> None:
             "scaleDown": {"stabilizationWindow": "0s", "selectPolicy": "Disabled"},
         },
         "idleAfter": "1h30m",
+        "prediction": {"enabled": False, "season": "12h"},
     }
 
     assert from_api(Scaling.model_validate(written)) == ScalingSpec(
@@ -49,6 +50,8 @@ def test_every_field_arrives_in_its_unit() -> None:
         time_to_first_token_seconds=1.5,
         time_per_output_token_seconds=0.05,
         idle_after_seconds=5400.0,
+        predicts=False,
+        season_seconds=43_200.0,
         scale_up=Behavior(15.0, (RatePolicy(60.0, pods=2), RatePolicy(30.0, percent=50.0)), SelectPolicy.MIN),
         scale_down=Behavior(0.0, SCALE_DOWN_DEFAULT.policies, SelectPolicy.DISABLED),
     )
