@@ -200,7 +200,8 @@ async def test_the_first_forecast_after_a_restart_looks_as_far_as_this_pools_pod
 
 
 async def test_what_the_past_taught_of_a_replica_is_known_at_the_first_look(world: World) -> None:
-    world.history.worked[KEY] = tuple((world.now - 60.0 * ago, Load(20.0, 1000.0, 500.0)) for ago in range(50, 0, -1))
+    load = Load(20.0, 1000.0, 500.0)
+    world.history.worked[KEY] = tuple((world.now - 60.0 * ago, load) for ago in range(50, 0, -1))
     live = (LivePod("a", PodState.READY, 60.0, world.now - 7200.0),)
     spec = dataclasses.replace(SPEC, predicts=True)
     world.cluster.pools[KEY] = ScaledPool("team", "llama", 1, spec, live, "revision")

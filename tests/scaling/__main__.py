@@ -1,4 +1,4 @@
-"""`python -m scaling`: policies against each other on recorded demand. JSON lines under build/bench, and tables."""
+"""`python -m scaling`: policies against each other on recorded demand; JSON under build/bench, and tables."""
 
 import argparse
 import json
@@ -135,7 +135,7 @@ def main() -> None:
     begin = time.monotonic()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     runs: list[Run] = []
-    # One load after the other: a process keeps the load that it has made. What there is is kept, should it be ended.
+    # One load after the other: a process keeps the load that it has made. What was played is kept at once.
     with ProcessPoolExecutor(args.jobs) as pool, args.out.open("w") as out:
         for each in pool.map(run, tasks(args), chunksize=5):
             runs.append(each)
