@@ -1,7 +1,7 @@
 """`python -m tidepool_api.manifests [ROOT]`: write what is generated from the models.
 
 The CRDs (crds/manifests, and the chart's copy that `helm uninstall` keeps), the resources' reference pages, the
-recording rules and alerts of the chart, and the alerts' runbooks.
+recording rules, alerts and dashboards of the chart, and the alerts' runbooks.
 """
 
 import sys
@@ -15,12 +15,15 @@ from tidepool_api.alerts import alerts_file
 from tidepool_api.alerts_page import alerts_page
 from tidepool_api.contract import GROUP
 from tidepool_api.crd import KEEP_ANNOTATIONS, RESOURCES
+from tidepool_api.dashboards import dashboards
+from tidepool_api.grafana import grafana
 from tidepool_api.reference import page
 from tidepool_api.rules import rules_file
 
 CRDS: Final = Path("crds/manifests")
 CHART: Final = Path("charts/tidepool/files/crds")
 RULES: Final = Path("charts/tidepool/files/rules.yaml")
+DASHBOARDS: Final = Path("charts/tidepool/files/dashboards")
 ALERTS: Final = Path("charts/tidepool/files/alerts.yaml")
 ALERTS_PAGE: Final = Path("docs/alerts.md")
 DOCS: Final = Path("docs/reference")
@@ -51,6 +54,7 @@ def generated() -> dict[Path, str]:
         ALERTS: to_yaml(alerts_file()),
         ALERTS_PAGE: alerts_page(),
     }
+    files |= {DASHBOARDS / f"{one.name}.json": grafana(one) for one in dashboards()}
     for resource in RESOURCES:
         name = f"{GROUP}_{resource.plural}.yaml"
         files[CRDS / name] = to_yaml(resource.crd())

@@ -14,7 +14,7 @@ import yaml
 from api.specs import Json
 from tidepool_api.crd import RESOURCES, Resource
 from tidepool_api.kube import INT_OR_STRING, PRESERVE
-from tidepool_api.manifests import ALERTS, ALERTS_PAGE, CHART, CRDS, DOCS, RULES, generated, main
+from tidepool_api.manifests import ALERTS, ALERTS_PAGE, CHART, CRDS, DASHBOARDS, DOCS, RULES, generated, main
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 
 ROOT = Path(__file__).parent.parent.parent
@@ -24,7 +24,11 @@ PATHS = sorted(
         RULES,
         ALERTS,
         ALERTS_PAGE,
-        *(path.relative_to(ROOT) for folder in (CRDS, CHART, DOCS) for path in (ROOT / folder).iterdir()),
+        *(
+            path.relative_to(ROOT)
+            for folder in (CRDS, CHART, DASHBOARDS, DOCS)
+            for path in (ROOT / folder).iterdir()
+        ),
     ],
     key=str,
 )

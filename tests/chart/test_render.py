@@ -182,7 +182,8 @@ def test_one_value_switches_tls_on_between_gateways_and_sidecars(render: Render)
     assert volume["secret"] == {"secretName": "pod-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     assert (str(options.pod_ca), options.pod_server_name) == ("/etc/tidepool-pod-ca/ca.crt", "tidepool-sidecar")
     assert (settings.sidecar_tls_secret, settings.sidecar_tls_server_name) == ("pod-tls", "tidepool-sidecar")
-    assert "secrets" not in str([item["rules"] for item in chart.all("Role", "ClusterRole")]), "it is never read"
+    rules = [item["rules"] for item in (*chart.all("Role"), *chart.all("ClusterRole"))]
+    assert "secrets" not in str(rules), "it is never read"
 
     own = render({"router.tls.secretName": "pod-tls", "gateway.podTLS": {"caSecretName": "ca", "serverName": "n"}})
     gateway = own.pods()[GATEWAY]
@@ -223,6 +224,8 @@ def test_the_operator_learns_what_it_must_know(render: Render) -> None:
         "TIDEPOOL_GATEWAY_SERVICE_ACCOUNT": GATEWAY,
         "POD_SERVICE_ACCOUNT": "",
         "TIDEPOOL_READ_NODES": "false",
+        "TIDEPOOL_SIDECAR_TLS_SECRET": "pods-tls",
+        "TIDEPOOL_SIDECAR_TLS_SERVER_NAME": "tidepool-sidecar",
     }
     # The gateways and the sidecars are one program and one image.
     assert _container(pods[GATEWAY])["image"] == "r.example/router:1.2"
@@ -393,6 +396,16 @@ def test_the_recording_rules_are_those_of_the_plain_file(render: Render) -> None
 
     assert rule["spec"]["groups"] == plain["groups"] + alerts["groups"]
     assert [group for group in plain["groups"] if group["rules"]]
+
+
+def test_dashboards_are_config_maps_that_grafanas_sidecar_finds(render: Render) -> None:
+    found = render({"dashboards.enabled": True, "dashboards.annotations.grafana_folder": "Tidepool"})
+
+    for path in sorted((CHART / "files" / "dashboards").iterdir()):
+        page = found.one("ConfigMap", f"demo-tidepool-dashboard-{path.stem}")
+        assert page["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert page["metadata"]["annotations"] == {"grafana_folder": "Tidepool"}
+        assert page["data"] == {f"tidepool-{path.name}": path.read_text().rstrip("\n")}
 
 
 def test_alerts_can_be_left_out(render: Render) -> None:
