@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim bench-router bench-scaling bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-page: setup ## Keep the last results in tests/bench/results and write docs
 
 sim: setup ## Routing quality in the simulator: minutes of one core; JSON under build/bench/sim.json (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m sim $(if $(JOBS),--jobs $(JOBS))
+
+sim-workflow: setup ## Workflows under the router's policy and others, in the simulator; JSON under build/bench (JOBS=2)
+	PYTHONPATH=tests:e2e $(BIN)/python -m sim.agents $(if $(JOBS),--jobs $(JOBS))
 
 soak: setup ## What takes longer than make test may: a million requests, many examples of each property, the scenarios' soak
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak

@@ -87,6 +87,8 @@ HEADER_PRIORITY: Final = "x-tidepool-priority"
 HEADER_SESSION: Final = "x-tidepool-session"
 HEADER_DEADLINE: Final = "x-tidepool-deadline"  # from the request to the end of its answer: 30, 2.5s, 1500ms
 HEADER_TENANT: Final = "x-tidepool-tenant"
+# Of a request that is one of many: tokens that the whole still needs, and seconds since it began, as in 5300;12.5
+HEADER_RUN: Final = "x-tidepool-run"
 HEADER_DEBUG: Final = "x-tidepool-debug"  # "scores", where the gateway allows it
 HEADER_REQUEST_ID: Final = "x-request-id"
 # Marks against loops: set by a gateway on what it sends, and by a sidecar on what it hands on to a peer.
@@ -144,6 +146,11 @@ METRIC_GATEWAY_MIRRORED: Final = "tidepool_gateway_mirrored_total"  # labels: po
 METRIC_GATEWAY_CLASSIFIED: Final = "tidepool_gateway_classified_total"  # labels: pool, outcome
 METRIC_GATEWAY_WORKERS: Final = "tidepool_gateway_workers"
 METRIC_GATEWAY_WORKER_RESTARTS: Final = "tidepool_gateway_worker_restarts_total"
+METRIC_WORKFLOW_RUNS: Final = "tidepool_workflow_runs_total"  # labels: workflow, phase
+METRIC_WORKFLOW_RUN_TIME: Final = "tidepool_workflow_run_duration_seconds"  # labels: workflow
+METRIC_WORKFLOW_STEPS: Final = "tidepool_workflow_steps_total"  # labels: workflow, step, phase
+METRIC_WORKFLOW_STEP_TIME: Final = "tidepool_workflow_step_duration_seconds"  # labels: workflow, step
+METRIC_WORKFLOW_TOKENS: Final = "tidepool_workflow_step_tokens_total"  # labels: workflow, step
 METRIC_KEY_REQUESTS: Final = "tidepool_gateway_key_requests_total"  # labels: key (its id), tenant
 METRIC_KEY_TOKENS: Final = "tidepool_gateway_key_tokens_total"  # labels: key, tenant
 METRIC_KEY_REFUSED: Final = "tidepool_gateway_key_refused_total"  # labels: key, reason

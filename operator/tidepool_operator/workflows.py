@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from tidepool_api.language.not_yet import not_yet
 from tidepool_api.language.problems import Problem
 from tidepool_api.language.review import review
 from tidepool_api.problems import workflow_problems
@@ -35,7 +34,7 @@ class Workflows:
         # What passed an older CRD's schema is looked at again.
         shape = [Problem(found.field, found.message) for found in workflow_problems(raw.get("spec") or {})]
         found = review(raw, self._names(MODEL_POOL, key), self._names(AGENT_WORKFLOW, key))
-        problems = shape or [*not_yet(raw), *found]
+        problems = shape or found
         before = raw.get("status") or {}
         status = workflow_status(raw, problems, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if all(before.get(field) == value for field, value in status.items()):

@@ -30,7 +30,9 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     the client asked for it. `tenant` is whose share of a crowded pool the request takes (None: of all who
     name none), `deadline_seconds` the time from its arrival after which its answer is worth nothing. `prefix` has
     the hashes of the prompt's beginnings (ledger.chain), `adapter` is the LoRA adapter that the request asks for.
-    `engine_priority` is what the body itself tells the engine (the lower the sooner), None when it tells nothing.
+    `run`, of a request that is one of many, has the tokens that the whole still needs and the seconds since it
+    began. `engine_priority` is what the body itself tells the engine (the lower the sooner), None when it tells
+    nothing.
     """
 
     api: Api
@@ -49,3 +51,4 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     prefix: tuple[int, ...] = ()
     adapter: str | None = None
     engine_priority: int | None = None
+    run: tuple[int, float] | None = None

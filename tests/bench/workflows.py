@@ -105,7 +105,7 @@ async def measure(seconds: float = SECONDS) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         nobody: Any = None
         journal = SqlJournal(f"sqlite:///{folder}/runs.db")
-        workflows = Workflows(Nobody(nobody, nobody, Renderer()), journal, "bench")
+        workflows = Workflows(Nobody(nobody, nobody, Renderer(), nobody), journal, "bench")
         workflows.apply([FleetWorkflow(name="w", spec=SPEC)], ["p"])
         workflows.start()
         found = {"commit_alone_ms": await _fsync_ms(Path(folder))}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidepool_api.workflow import AgentWorkflowSpec
 from tidepool_router.workflow.core.plan import Plan, plan_of
-from tidepool_router.workflow.core.run import Run
+from tidepool_router.workflow.core.run import Entry, Run
 from tidepool_router.workflow.core.states import (
     Call,
     Compose,
@@ -17,6 +17,7 @@ from tidepool_router.workflow.core.states import (
     Ending,
     Expand,
     Finish,
+    Keep,
     Key,
     Output,
     Phase,
@@ -35,11 +36,23 @@ def planned(*steps: dict[str, Any], **more: Any) -> Plan:
     return plan_of("test", AgentWorkflowSpec.model_validate({"steps": whole, **more}))
 
 
+SUB = planned(
+    {"name": "one", "withItems": [1, 2], "retryStrategy": {"limit": 1, "backoff": {"duration": "1s"}}},
+    {"name": "two", "depends": "one || one.Failed"},
+    {"name": "bye"},
+    onExit="bye",
+)
+
+
 @st.composite
 def workflows(draw: st.DrawFn) -> Plan:
-    """Up to eight steps, each depending on earlier ones by any expression; some fan out, some take items on."""
+    """Up to eight steps, each depending on earlier ones by any expression; some fan out, some take items on.
+
+    Some run a workflow, some choose among steps of their own.
+    """
     steps: list[dict[str, Any]] = []
     fans: list[str] = []
+    picked: list[dict[str, Any]] = []
     for index in range(draw(st.integers(1, 8))):
         name = f"s{index}"
         step: dict[str, Any] = {"name": name, "dependency": draw(st.sampled_from(["Hard", "Soft"]))}
@@ -57,12 +70,37 @@ def workflows(draw: st.DrawFn) -> Plan:
             step["maxParallel"] = draw(st.integers(1, 3))
         if draw(st.booleans()):
             step["retryStrategy"] = {"limit": draw(st.integers(0, 2)), "backoff": {"duration": "1s"}}
+        match draw(st.sampled_from(["http", "http", "workflow", "choose"])):
+            case "workflow":
+                step["workflow"] = {"name": "sub"}
+            case "choose":
+                among = draw(_picked(name))
+                picked += among
+                names = [one["name"] for one in among]
+                step["choose"] = {"pools": [{"name": "p"}], "among": names, "maxTurns": draw(st.integers(1, 4))}
         steps.append(step)
+    steps += picked
     more: dict[str, Any] = {"failFast": draw(st.booleans())}
     if draw(st.booleans()):
         steps.append({"name": "bye"})
         more["onExit"] = "bye"
     return planned(*steps, **more)
+
+
+@st.composite
+def _picked(draw: st.DrawFn, chooser: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 3))):
+        step: dict[str, Any] = {
+            "name": f"{chooser}_{number}",
+            "dependency": draw(st.sampled_from(["Hard", "Soft", "Soft"])),
+        }
+        if draw(st.booleans()):
+            step["withItems"] = [1, 2]
+        if draw(st.booleans()):
+            step["workflow"] = {"name": "sub"}
+        found.append(step)
+    return found
 
 
 @st.composite
@@ -130,24 +168,39 @@ class Rim:
             self._answer(chosen)
         else:
             self.asked.remove(chosen)
-            self._take(
-                self.run.composed("done", self.now)
-                if isinstance(chosen, Compose)
-                else self.run.expanded(chosen.step, [1, 2], self.now)
-            )
+            if isinstance(chosen, Keep):
+                self._keep(chosen.key, chosen.ending)
+            elif isinstance(chosen, Compose):
+                self._take(self.run.composed("done", self.now, chosen.within))
+            else:
+                self._take(self.run.expanded(chosen.step, [1, 2], self.now, chosen.within))
 
     def _answer(self, call: Call) -> None:
         del self.open[call.key]
         self.now += 0.001
         fate = self.fate(call.key, call.attempt)
+        step = self.run.step(call.key)
+        assert step is not None
+        data: Any = None
+        if call.turn:
+            assert step.step.choose is not None
+            fate = Phase.SUCCEEDED if fate is Phase.SKIPPED else fate
+            picks = [*step.step.choose.among, None]
+            data = {"step": random.Random(f"{self.luck} {call.key}").choice(picks), "x": 1}
+        elif step.kind in ("workflow", "choose") and fate is Phase.SUCCEEDED:
+            entry = Entry(SUB if step.kind == "workflow" else None)
+            self._take(self.run.entered(call.key, call.attempt, entry, self.now))
+            return
         again = self.run.retry_at(call.key, call.attempt, self.now) if fate is Phase.FAILED else None
         if again is not None:
             self._take(self.run.failed(call.key, call.attempt, again))
             return
-        ending = Ending(fate, "" if fate is Phase.SUCCEEDED else "luck", Output(str(call.key)))
-        assert call.key not in self.journal, "committed twice"
-        self.journal[call.key] = ending
-        self._take(self.run.ended(call.key, ending, self.now))
+        self._keep(call.key, Ending(fate, "" if fate is Phase.SUCCEEDED else "luck", Output(str(call.key), data)))
+
+    def _keep(self, key: Key, ending: Ending) -> None:
+        assert key not in self.journal, "committed twice"
+        self.journal[key] = ending
+        self._take(self.run.ended(key, ending, self.now))
 
     def _take(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -161,9 +214,10 @@ class Rim:
                     self.open[effect.key] = effect
                 case Stop(key) | TimeOut(key, _):
                     self.open.pop(key, None)
+                    self.asked = [one for one in self.asked if not (isinstance(one, Keep) and one.key == key)]
                 case Finish():
                     self.finishes += 1
-                case Expand() | Compose():
+                case Expand() | Compose() | Keep():
                     self.asked.append(effect)
 
     def result(self) -> dict[str, Any]:

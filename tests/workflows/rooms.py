@@ -1,7 +1,7 @@
 """A gateway that runs workflows, a scripted engine behind it, and a scripted tool beside it."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -82,26 +82,33 @@ async def start_rooms(
     hosts: Hosts | None = None,
     lease_seconds: float = 15.0,
     place: Place | None = None,
+    others: Mapping[str, dict[str, Any]] | None = None,
+    more_hosts: Sequence[str] = (),
 ) -> Place:
-    """A place; of another one, where it is given, with the same engine and tool: a second gateway."""
+    """A place; of another one, where it is given, with the same engine and tool: a second gateway.
+
+    `others`: more workflows, by their names in the namespace.
+    """
     engines = place.engine if place else await stack.enter_async_context(ScriptedEngine(engine))
     tools = place.tool if place else await stack.enter_async_context(ScriptedEngine(tool))
     # A bare engine tells of no load.
     router = await gateway(engines.url, known=0)
     fleet, services = router.state, router.services
     inner = Gateway(services, fleet, "0")
-    allowed = hosts or Hosts([f"tool:{tools.port}"], resolve=_loopback, loopback=True)
+    allowed = hosts or Hosts([f"tool:{tools.port}", *more_hosts], resolve=loopback, loopback=True)
     rooms = WorkflowRooms(services, fleet, inner, store, allowed, lease_seconds)
     rooms.start()
     stack.push_async_callback(rooms.close)
-    text = json.dumps(spec).replace("http://tool/", f"http://tool:{tools.port}/")
-    rooms.workflows.apply([FleetWorkflow(name=NAME, spec=json.loads(text))], list(fleet.pools))
+    specs = {NAME: spec, **{f"default/{name}": other for name, other in (others or {}).items()}}
+    text = json.dumps(specs).replace("http://tool/", f"http://tool:{tools.port}/")
+    fleets = [FleetWorkflow(name=name, spec=one) for name, one in json.loads(text).items()]
+    rooms.workflows.apply(fleets, list(fleet.pools))
     router.server.application.workflows = rooms  # type: ignore[attr-defined]
     client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{router.port}", timeout=20.0, trust_env=False)
     await stack.enter_async_context(client)
     return Place(engines, tools, router, rooms, client)
 
 
-async def _loopback(host: str, port: int) -> list[str]:
+async def loopback(host: str, port: int) -> list[str]:
     del host, port
     return ["127.0.0.1"]

@@ -17,7 +17,6 @@ class Reason(StrEnum):
     INVALID_SCHEMA = "InvalidSchema"
     POOL_NOT_FOUND = "PoolNotFound"
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    NOT_BUILT_YET = "NotBuiltYet"
 
 
 @dataclass(frozen=True, slots=True)

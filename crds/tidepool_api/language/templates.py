@@ -51,7 +51,7 @@ _ENVIRONMENT: Final = _environment()
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What a template reads: variables at the top, names under `steps` and `input`.
+    """What a template reads: variables at the top, names under `steps`, `input` and `pick`.
 
     `whole_steps`: reads `steps` other than by a constant name, so that nobody can tell which.
     """
@@ -60,6 +60,7 @@ class References:
     steps: frozenset[str]
     inputs: frozenset[str]
     whole_steps: bool
+    picks: frozenset[str] = frozenset()
 
 
 class BrokenTemplateError(ValueError):
@@ -99,7 +100,8 @@ def _references(tree: nodes.Template, roots: frozenset[str]) -> References:
     steps = [name for name in _members(tree, "steps") if "steps" in roots]
     uses = sum(1 for name in tree.find_all(nodes.Name) if name.name == "steps")
     inputs = frozenset(_members(tree, "input")) if "input" in roots else frozenset()
-    return References(roots, frozenset(steps), inputs, whole_steps="steps" in roots and uses > len(steps))
+    picks = frozenset(_members(tree, "pick")) if "pick" in roots else frozenset()
+    return References(roots, frozenset(steps), inputs, "steps" in roots and uses > len(steps), picks)
 
 
 def _members(tree: nodes.Template, root: str) -> Iterator[str]:

@@ -80,7 +80,7 @@ class Entrance(Generic[T]):
         if not ticket.by_own_deadline:
             return None
         queue = self.queue
-        wait = self.drain.seconds(queue.work_before(ticket.priority, ticket.tenant, ticket.work_tokens)) or 0.0
+        wait = self.drain.seconds(queue.work_before(ticket.priority, ticket.tenant, ticket.order_tokens)) or 0.0
         left = ticket.deadline - now
         if wait <= left:
             return None

@@ -3,7 +3,9 @@
 Two orders share the line. By ratio: the one whose wait is the longest for its work goes first, as in highest
 response ratio next (Brinch Hansen 1971: (wait + work) / work; the rate that turns tokens into seconds is the same
 for all, so tokens do). That alone starves long requests under lasting overload, where the short ones that wait are
-old as well. So a quarter of the tokens goes by age: a request waits at most four times what it would first come,
+old as well. A request that is one of many counts as the whole: by the tokens that its run still needs, and from
+when that began (Chimera, arXiv 2603.22206, orders by the same; waits in proportion keep the long ones from
+starving). So a quarter of the tokens goes by age: a request waits at most four times what it would first come,
 first served, however many short ones arrive.
 """
 
@@ -47,9 +49,9 @@ class Line(Generic[T]):
         self.length += 1
         self.work_tokens += ticket.work_tokens
         self._by_age.append(ticket)
-        size = _size_class(ticket.work_tokens)
+        size = _size_class(ticket.order_tokens)
         self._work[size] = self._work.get(size, 0) + ticket.work_tokens
-        self._by_size.setdefault(size, deque()).append(ticket)
+        self._add_by_size(ticket)
 
     def work_before(self, work_tokens: int) -> int:
         """Tokens that go before one of so many that comes now: of its size and below, and what goes by age."""
@@ -67,7 +69,7 @@ class Line(Generic[T]):
             head = self._head(size)
             if head is None:
                 continue
-            ratio = (now - head.offered_at) / head.work_tokens
+            ratio = (now - head.since) / head.order_tokens
             if ratio > best_ratio:
                 best, best_ratio = head, ratio
         return best
@@ -98,7 +100,7 @@ class Line(Generic[T]):
         ticket.waiting = False
         self.length -= 1
         self.work_tokens -= ticket.work_tokens
-        self._work[_size_class(ticket.work_tokens)] -= ticket.work_tokens
+        self._work[_size_class(ticket.order_tokens)] -= ticket.work_tokens
         if len(self._by_age) > 2 * self.length + 16:
             self._drop_those_that_left()
 
@@ -118,7 +120,18 @@ class Line(Generic[T]):
         self._by_age = deque(self)
         self._by_size = {}
         for ticket in self._by_age:
-            self._by_size.setdefault(_size_class(ticket.work_tokens), deque()).append(ticket)
+            self._add_by_size(ticket)
+
+    def _add_by_size(self, ticket: T) -> None:
+        """Sorted by `since`, which is the order in which they come unless runs are older than their requests."""
+        line = self._by_size.setdefault(_size_class(ticket.order_tokens), deque())
+        at = len(line)
+        while at and line[at - 1].since > ticket.since:
+            at -= 1
+        if at == len(line):
+            line.append(ticket)
+        else:
+            line.insert(at, ticket)
 
 
 def _size_class(work_tokens: int) -> int:

@@ -27,8 +27,10 @@ class Ticket:
 
     `priority`: the higher number goes first. `tenant`: whose share it takes; None is a tenant like any other.
     `prompt_tokens` (those that need work) and `output_tokens` are the estimates by which it is ordered and its
-    tenant charged. `offered_at` and `deadline` in seconds of the clock whose `now` the queue is given; at
-    `deadline` it leaves by `expire`, which is `by_own_deadline` and not by the time that the queue lets it wait.
+    tenant charged. `run`: of one of many requests, the tokens that the whole still needs and the seconds since it
+    began; by these it is ordered then: `order_tokens`, `since`. `offered_at` and `deadline` in seconds of the
+    clock whose `now` the queue is given; at `deadline` it leaves by `expire`, which is `by_own_deadline` and not
+    by the time that the queue lets it wait.
     """
 
     __slots__ = (
@@ -36,15 +38,17 @@ class Ticket:
         "by_own_deadline",
         "deadline",
         "offered_at",
+        "order_tokens",
         "output_tokens",
         "priority",
         "prompt_tokens",
         "sequence",
+        "since",
         "tenant",
         "waiting",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a queue wants to know
         self,
         *,
         priority: int,
@@ -54,6 +58,7 @@ class Ticket:
         deadline: float,
         output_tokens: int = 0,
         tenant: str | None = None,
+        run: tuple[int, float] | None = None,
     ) -> None:
         self.priority = priority
         self.tenant = tenant
@@ -63,6 +68,10 @@ class Ticket:
         self.offered_at = offered_at
         self.deadline = deadline
         self.by_own_deadline = False
+        self.order_tokens = prompt_tokens + output_tokens or 1
+        self.since = offered_at
+        if run is not None:
+            self.order_tokens, self.since = run[0] or 1, offered_at - run[1]
         self.sequence = 0  # order of offers, given by the queue
         self.waiting = False
 

@@ -39,6 +39,7 @@ class HeldHere(Ticket):
             body_bytes=facts.body_bytes,
             prompt_tokens=estimate.prompt_tokens,
             output_tokens=estimate.output_tokens,
+            run=facts.run,
             offered_at=now,
             deadline=now + (most_seconds if own is None else min(most_seconds, own)),
         )

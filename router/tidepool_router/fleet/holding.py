@@ -29,6 +29,7 @@ class HeldRequest(Ticket):
             body_bytes=facts.body_bytes,
             prompt_tokens=estimate.prompt_tokens,
             output_tokens=estimate.output_tokens,
+            run=facts.run,
             offered_at=offered_at,
             deadline=deadline,
         )

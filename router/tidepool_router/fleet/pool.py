@@ -50,6 +50,7 @@ class PoolState:
         self.prefixes = PrefixIndex()
         self.pods: dict[str, Pod] = {}
         self.in_flight = 0
+        self.announced = 0  # requests that runs under way will send later
         self.refused_total = 0
         self.arrived_total = 0
         self.holding = Holding(config.name, _limits(config.routing), self._place, self._count_refusal)
@@ -253,17 +254,27 @@ class PoolState:
         self._changed(self.now())
 
     def demand(self, now: float) -> PoolDemand:
-        """What is held and was refused, for the operator."""
+        """What is held and was refused, for the operator.
+
+        What is announced wakes a pool at zero as if it were held, and keeps one that is up from falling asleep.
+        """
         oldest = self.queue.oldest_offered_at()
+        announced = self.announced
+        asleep = announced > 0 and not self._ready_pods(now)
         return PoolDemand(
-            held=self.queue.held,
+            held=self.queue.held + (announced if asleep else 0),
             held_bytes=self.queue.held_bytes,
             held_prompt_tokens=self.queue.held_prompt_tokens,
             oldest_held_seconds=round(max(0.0, now - oldest), 3) if oldest is not None else 0.0,
-            in_flight=self.in_flight,
+            in_flight=self.in_flight or min(announced, 1),
             refused_total=self.refused_total,
             arrived_total=self.arrived_total,
         )
+
+    def announce(self, change: int) -> None:
+        """So many requests more, or less, will come later."""
+        self.announced = max(0, self.announced + change)
+        self._demand_changed()
 
     def _hold(self, facts: RequestFacts, now: float) -> HeldRequest:
         ready = bool(self._ready_pods(now))

@@ -16,7 +16,7 @@ from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
 from tidepool_router.wire.front import read_front, rename_front, set_front_priority
 from tidepool_router.wire.guard import NameGuard
-from tidepool_router.wire.headers import COLON, CRLF, DEADLINE, PRIORITY, SESSION, TENANT
+from tidepool_router.wire.headers import COLON, CRLF, DEADLINE, PRIORITY, RUN, SESSION, TENANT
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, path_of
 from tidepool_router.wire.pieces import BodyFeed
@@ -29,7 +29,8 @@ _TELLS_PRIORITY: Final = frozenset(
 )
 # What passes at once keeps the head that it came with, which the next router then need not parse.
 _LEAST_SPENT_SECONDS: Final = 0.02
-_CLAIMS: Final = frozenset((PRIORITY, TENANT, DEADLINE))
+_CLAIMS: Final = frozenset((PRIORITY, TENANT, DEADLINE, RUN))
+_RUN: Final = re.compile(rb"([0-9]{1,9});([0-9]{1,6}(?:\.[0-9]{1,3})?)")
 _LONGEST_DEADLINE_SECONDS: Final = 86_400.0
 # A name longer than this is another tenant's by its first characters: what a client sends must not fill memory.
 _LONGEST_TENANT: Final = 128
@@ -73,13 +74,15 @@ def _facts_of_front(request: Request, feed: BodyFeed, route: Route) -> RequestFa
 
 
 def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, int]) -> RequestFacts:
-    """The facts with what the request's headers say of its place in a queue: priority, tenant, deadline.
+    """The facts with what the request's headers say of its place in a queue: priority, tenant, deadline, run.
 
-    An unknown name of a priority changes nothing. Raises Refused (400) for a deadline that cannot be read.
+    An unknown name of a priority changes nothing, nor does a run that cannot be read. Raises Refused (400) for a
+    deadline that cannot be read.
     """
     special = request.special
     name, tenant, deadline = special.get(PRIORITY), special.get(TENANT), special.get(DEADLINE)
-    if name is None and tenant is None and deadline is None:
+    run = special.get(RUN)
+    if name is None and tenant is None and deadline is None and run is None:
         return facts
     number = None if name is None else priorities.get(name.decode("latin-1"))
     return msgspec.structs.replace(
@@ -87,6 +90,7 @@ def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, 
         priority=facts.priority if number is None else number,
         tenant=facts.tenant if tenant is None else tenant[:_LONGEST_TENANT].decode("latin-1"),
         deadline_seconds=facts.deadline_seconds if deadline is None else _seconds(deadline),
+        run=None if run is None else _run(run),
     )
 
 
@@ -102,6 +106,11 @@ def spend_deadline(request: Request, seconds: float, spent_seconds: float) -> No
         return
     left = b"%.3f" % max(0.001, seconds - spent_seconds)
     request.rewrite((DEADLINE,), [DEADLINE, COLON, left, CRLF])
+
+
+def _run(text: bytes) -> tuple[int, float] | None:
+    match = _RUN.fullmatch(text.strip())
+    return None if match is None else (int(match[1]), float(match[2]))
 
 
 def _seconds(text: bytes) -> float:

@@ -70,6 +70,7 @@ class _Held(Ticket):
             body_bytes=facts.body_bytes,
             prompt_tokens=estimate.prompt_tokens,
             output_tokens=estimate.output_tokens,
+            run=facts.run,
             offered_at=now,
             deadline=deadline,
         )

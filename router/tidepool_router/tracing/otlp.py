@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidepool_router.errors import SettingsError
 from tidepool_router.tracing.life import Life
-from tidepool_router.tracing.spans import Span, spans_of
+from tidepool_router.tracing.spans import Span, Trace, spans_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -45,11 +45,13 @@ class OtlpExporter:
         self.exported = 0
         self.failed = 0
 
-    def write(self, lives: list[Life]) -> None:
-        """Send the spans of these lives; what the collector does not take in time is lost and counted."""
+    def write(self, lives: "list[Life | Trace]") -> None:
+        """Send the spans of these; what the collector does not take in time is lost and counted."""
         offset_seconds = time.time() - time.monotonic()
         spans = [
-            self._readable(life, span, offset_seconds) for life in lives for span in spans_of(life, life.new_id)
+            self._readable(life.trace_id, span, offset_seconds)
+            for life in lives
+            for span in (life.spans if isinstance(life, Trace) else spans_of(life, life.new_id))
         ]
         if self._exporter.export(spans) is self._succeeded:
             self.exported += len(spans)
@@ -60,14 +62,14 @@ class OtlpExporter:
         """Give up what is being tried again."""
         self._exporter.shutdown()
 
-    def _readable(self, life: Life, span: Span, offset_seconds: float) -> "ReadableSpan":
+    def _readable(self, trace_id: int, span: Span, offset_seconds: float) -> "ReadableSpan":
         from opentelemetry import trace
         from opentelemetry.sdk.trace import ReadableSpan
 
         flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
         def context(span_id: int, *, remote: bool = False) -> "SpanContext":
-            return trace.SpanContext(life.trace_id, span_id, is_remote=remote, trace_flags=flags)
+            return trace.SpanContext(trace_id, span_id, is_remote=remote, trace_flags=flags)
 
         attributes = span.attributes
         status = trace.Status(trace.StatusCode.UNSET)

@@ -13,6 +13,7 @@ from tidepool_router.tracing.batches import Batches
 from tidepool_router.tracing.context import chosen, parent_of
 from tidepool_router.tracing.life import Life
 from tidepool_router.tracing.otlp import OtlpExporter
+from tidepool_router.tracing.spans import Trace
 from tidepool_router.wire.headers import REQUEST_ID
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of
@@ -44,7 +45,7 @@ class Sight:
         write_lines: Callable[[bytes], None] | None = None,
     ) -> None:
         self.exporter = exporter
-        self.lives: Batches[Life] | None = None
+        self.lives: Batches[Life | Trace] | None = None
         self.lines: Batches[bytes] | None = None
         if exporter is not None:
             self.lives = Batches("spans", exporter.write, bound=_LIVES_BOUND, interval_seconds=_LIVES_SECONDS)
@@ -101,6 +102,10 @@ class Sight:
         life.passes_on = life.sampled or life.parent is None
         if life.sampled and self._prompts:
             life.prompt = request.body
+
+    def samples(self, trace_id: int) -> bool:
+        """Whether a trace that begins here, with this id, is written."""
+        return self.lives is not None and chosen(trace_id, self._ratio)
 
     def ended(self, life: Life, outcome: Outcome, status: int, ended_at: float) -> None:
         """The request is over."""

@@ -38,6 +38,13 @@ class Span(NamedTuple):
     error: str = ""
 
 
+class Trace(NamedTuple):
+    """Spans that are no request's own: of runs of workflows."""
+
+    trace_id: int
+    spans: tuple[Span, ...]
+
+
 def spans_of(life: Life, new_id: Callable[[], int]) -> list[Span]:
     """The request's own span first, then its parts in the order of time."""
     root = life.span_id

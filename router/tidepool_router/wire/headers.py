@@ -15,6 +15,7 @@ SESSION: Final = contract.HEADER_SESSION.encode()
 DEBUG: Final = contract.HEADER_DEBUG.encode()
 TENANT: Final = contract.HEADER_TENANT.encode()
 DEADLINE: Final = contract.HEADER_DEADLINE.encode()
+RUN: Final = contract.HEADER_RUN.encode()
 AUTHORIZATION: Final = b"authorization"
 API_KEY: Final = b"x-api-key"
 LOAD: Final = contract.HEADER_LOAD.encode()
@@ -51,6 +52,7 @@ REQUEST_SPECIAL: Final = HOP_BY_HOP | {
     DEBUG: False,
     TENANT: True,
     DEADLINE: True,
+    RUN: True,
     AUTHORIZATION: True,
     API_KEY: True,
 }

@@ -7,12 +7,15 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
-from tidepool_router.workflow.core.plan import Plan, StepPlan
-from tidepool_router.workflow.core.run import Run
+from tidepool_router.workflow.core.learning import Learning
+from tidepool_router.workflow.core.outlook import standing
+from tidepool_router.workflow.core.plan import Plan
+from tidepool_router.workflow.core.run import Entry, Run
 from tidepool_router.workflow.core.states import (
     Call,
     Compose,
@@ -20,16 +23,18 @@ from tidepool_router.workflow.core.states import (
     Ending,
     Expand,
     Finish,
+    Keep,
     Key,
     Output,
     Phase,
     Stop,
     TimeOut,
 )
-from tidepool_router.workflow.core.values import item_read, steps_read
+from tidepool_router.workflow.core.values import item_read
 from tidepool_router.workflow.failures import StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
-from tidepool_router.workflow.steps import About, Done, Performer, Skipped
+from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped, wrong_input
+from tidepool_router.workflow.watching import Watch
 
 _log: Final = logging.getLogger("tidepool.workflow")
 _MOST_BYTES: Final = 16 << 20  # of all outputs of a run
@@ -42,9 +47,21 @@ Event = Callable[[float], list[Effect]]
 
 
 class Driver:
-    """One run at this gateway. `summary` is set when it is over; `lost` when another gateway has it."""
+    """One run at this gateway. `plans`: of the workflows that its steps run, by name.
 
-    def __init__(self, claim: Claim, plan: Plan, performer: Performer, journal: Journal, about: About) -> None:
+    `summary` is set when it is over; `lost` when another gateway has it.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        plan: Plan,
+        plans: Mapping[str, Plan],
+        performer: Performer,
+        journal: Journal,
+        about: About,
+        watch: Watch,
+    ) -> None:
         self.claim = claim
         self.plan = plan
         self.summary: Summary | None = None
@@ -52,9 +69,11 @@ class Driver:
         self.prompt_tokens = 0
         self.output_tokens = 0
         left = claim.run.deadline - time.time()
-        self.run = Run(plan, deadline=monotonic() + left, ended_before=claim.endings)
+        given = claim.run.input["input"]
+        self.run = Run(plan, deadline=monotonic() + left, ended_before=claim.endings, given=given)
         self.history: list[dict[str, Any]] = []
         self.live_step = _live_step(plan)
+        self._plans = plans
         self._about = about
         self._performer = performer
         self._journal = journal
@@ -62,6 +81,8 @@ class Driver:
         self._tasks: dict[Key | str, asyncio.Task[None]] = {}
         self._timed_out: set[Key] = set()
         self._tokens: defaultdict[Key, int] = defaultdict(int)
+        self._learning = Learning(self.run, performer.profiles)
+        self._watch = watch
         self._bytes = 0
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._over = asyncio.Event()
@@ -126,6 +147,8 @@ class Driver:
         )
         if await self._written(lambda: self._journal.finish(end.id, self.claim.fence, end, run.answer)):
             self.summary = end
+            self._learning.finished(monotonic())
+            self._watch.run(run.verdict, run.tokens)
             self._tell({"type": "run", "phase": run.verdict.value, "reason": run.reason, "tokens": run.tokens})
 
     def _take(self, effects: list[Effect]) -> None:
@@ -133,10 +156,12 @@ class Driver:
             match effect:
                 case Call():
                     self._spawn(effect.key, self._call(effect))
-                case Expand(step):
-                    self._spawn(step, self._expand(step))
-                case Compose():
-                    self._spawn("output", self._compose())
+                case Expand():
+                    self._spawn(effect.within + effect.step, self._expand(effect))
+                case Compose(within):
+                    self._spawn(f"{within}output", self._compose(within))
+                case Keep(key, ending):
+                    self._spawn(key, self._end(key, ending))
                 case Stop(key):
                     self._cut(key)
                 case TimeOut(key, _):
@@ -155,35 +180,53 @@ class Driver:
         if task is not None:
             task.cancel()
 
-    def _values(self) -> dict[str, Any]:
-        return {"input": self.claim.run.input["input"], "steps": steps_read(self.run.works)}
-
-    def _step(self, name: str) -> StepPlan:
-        found = self.plan.steps.get(name) or self.plan.exit
-        assert found is not None  # noqa: S101 - the core speaks of what the plan has
-        return found
-
     async def _call(self, call: Call) -> None:
-        step = self._step(call.key.step)
-        self._tell_step(call.key, "Running")
-        live = self._on_text if call.key.step == self.live_step else None
+        key = call.key
+        frame = self.run.frame(key.within)
+        if frame is None:
+            return  # stopped before it began
+        step = frame.step(key.step)
+        now = monotonic()
+        waited = time.time() - self.claim.run.created
+        stands = standing(self.run, call, self._performer.profiles, waited, now)
+        about = replace(self._about, standing=stands, caller={**self._about.caller, **self._watch.headers(key)})
+        if key.within:
+            # A workflow that runs inside has hosts of its own, and was called with no messages.
+            about = replace(about, hosts=frame.plan.hosts, messages=() if "#" in key.within else about.messages)
+        self._learning.began(key, now)
+        self._tell_step(key, "Running")
+        live = self._on_text if key.path == self.live_step else None
         if step.source is not None and isinstance(call.value, Output):
-            source = self.run.works[step.source].units[call.key.item or 0]
-            call = Call(call.key, call.attempt, call.until, item_read(source), call.cheap)
+            call = replace(call, value=item_read(frame.works[step.source].units[key.item or 0]))
         try:
-            done = await self._performer.perform(step, call, self._values(), self._about, live)
-            await self._done(call, done)
+            done = await self._performer.perform(step, call, frame.values(), about, live)
+            if isinstance(done, Entered):
+                entry = self._entry(done)
+                self._inbox.put_nowait(lambda now: self.run.entered(key, call.attempt, entry, now))
+            else:
+                await self._done(call, done)
         except StepFailed as failure:
             await self._failed(call, failure)
         except asyncio.CancelledError:
-            if call.key not in self._timed_out:
+            if key not in self._timed_out:
                 raise
-            self._timed_out.discard(call.key)
+            self._timed_out.discard(key)
             took = f"took longer than its timeout of {step.step.timeout}"
             await self._failed(call, StepFailed(took, again=True))
         except Exception as error:
             _log.exception("a step failed in a way that nobody foresaw; please report it")
             await self._failed(call, StepErrored(f"the gateway failed on it: {type(error).__name__}"))
+
+    def _entry(self, entered: Entered) -> Entry:
+        if entered.workflow is None:
+            return Entry()
+        plan = self._plans.get(entered.workflow)
+        if plan is None:
+            raise StepErrored(f"there is no workflow {entered.workflow!r}, or it cannot be run")
+        wrong = wrong_input(plan.spec.input, entered.given)
+        if wrong is not None:
+            raise StepErrored(wrong)
+        return Entry(plan, entered.given)
 
     async def _done(self, call: Call, done: Done | Skipped) -> None:
         if isinstance(done, Skipped):
@@ -203,7 +246,7 @@ class Driver:
             self._tell(
                 {
                     "type": "step",
-                    "step": call.key.step,
+                    "step": call.key.path,
                     "item": call.key.item,
                     "phase": "Waiting",
                     "reason": str(failure),
@@ -221,11 +264,15 @@ class Driver:
         tokens = prompt_tokens + output_tokens
         self._tokens[key] += tokens
         if tokens:
-            self._inbox.put_nowait(lambda now: self.run.used(tokens, now))
+            self._inbox.put_nowait(lambda now: self.run.used(tokens, now, key.within))
         return self._tokens[key]
 
     async def _end(self, key: Key, ending: Ending) -> None:
         run = self.claim.run.id
+        self._learning.ended(key, ending, monotonic())
+        frame = self.run.frame(key.within)
+        if frame is not None:
+            self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
         if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):
             self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens)
             self._inbox.put_nowait(lambda now: self.run.ended(key, ending, now))
@@ -246,28 +293,35 @@ class Driver:
                 return True
         return False
 
-    async def _expand(self, step: str) -> None:
+    async def _expand(self, effect: Expand) -> None:
+        step, within = effect.step, effect.within
+        frame = self.run.frame(within)
+        if frame is None:
+            return
         try:
-            items = await self._performer.items(self._step(step), self._values())
+            items = await self._performer.items(frame.step(step), frame.values())
         except StepFailed as error:
             why = str(error).removeprefix("withParam: ")
-            self._inbox.put_nowait(lambda now: self.run.unexpandable(step, why, now))
+            self._inbox.put_nowait(lambda now: self.run.unexpandable(step, why, now, within))
         else:
-            self._inbox.put_nowait(lambda now: self.run.expanded(step, items, now))
+            self._inbox.put_nowait(lambda now: self.run.expanded(step, items, now, within))
 
-    async def _compose(self) -> None:
-        output = self.plan.spec.output
-        values = self._values()
+    async def _compose(self, within: str) -> None:
+        frame = self.run.frame(within)
+        if frame is None:
+            return
+        output = frame.plan.spec.output
+        values = frame.values()
         try:
             if output is None:
-                answer = str(values["steps"][self.plan.last]["text"])
+                answer = str(values["steps"][frame.plan.last]["text"])
             else:
                 answer = await self._performer.render(output, values, "output")
         except StepFailed as error:
             why = str(error).removeprefix("output: ")
-            self._inbox.put_nowait(lambda now: self.run.uncomposable(why, now))
+            self._inbox.put_nowait(lambda now: self.run.uncomposable(why, now, within))
         else:
-            self._inbox.put_nowait(lambda now: self.run.composed(answer, now))
+            self._inbox.put_nowait(lambda now: self.run.composed(answer, now, within))
 
     def _on_text(self, text: str) -> None:
         self._send({"type": "text", "text": text})
@@ -283,7 +337,7 @@ class Driver:
                 follower.put_nowait(event)
 
     def _tell_step(self, key: Key, phase: str, **more: Any) -> None:  # noqa: ANN401 - JSON
-        self._tell({"type": "step", "step": key.step, "item": key.item, "phase": phase, **more})
+        self._tell({"type": "step", "step": key.path, "item": key.item, "phase": phase, **more})
 
     def _tell(self, event: dict[str, Any]) -> None:
         event = {**event, "at": round(time.time(), 3)}

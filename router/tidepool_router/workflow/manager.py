@@ -5,21 +5,26 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from tidepool_api.language.not_yet import not_yet
+from tidepool_api.language import graph
 from tidepool_api.language.review import review
 from tidepool_api.routing import FleetWorkflow
 from tidepool_api.workflow import AgentWorkflowSpec
 from tidepool_router.errors import Refusal, Refused
+from tidepool_router.tracing.sight import Sight
+from tidepool_router.workflow.core.outlook import sole_pools
 from tidepool_router.workflow.core.plan import Plan, plan_of
 from tidepool_router.workflow.driver import Driver
 from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary
 from tidepool_router.workflow.steps import About, Performer, wrong_input
+from tidepool_router.workflow.tracing import RunTrace
+from tidepool_router.workflow.watching import Watch, WorkflowMetrics
 
 _log: Final = logging.getLogger("tidepool.workflow")
 LEASE_SECONDS: Final = 15.0
@@ -29,6 +34,8 @@ _MOST_INPUT_CHARACTERS: Final = 1 << 20
 _MOST_CLAIMED: Final = 100  # at a time
 _KEPT_SECONDS: Final = 24 * 3600.0
 _SWEEP_TICKS: Final = 60
+_MOST_RECENT: Final = 256
+_INSIDE: Final = "workflows"  # beside a run's spec: those of the workflows that it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +61,27 @@ class Workflows:
     """Level-triggered, as the fleet: `apply` makes the workflows those of the document; runs keep their spec."""
 
     def __init__(
-        self, performer: Performer, journal: Journal, owner: str, lease_seconds: float = LEASE_SECONDS
+        self,
+        performer: Performer,
+        journal: Journal,
+        owner: str,
+        lease_seconds: float = LEASE_SECONDS,
+        sight: Sight | None = None,
+        announce: Callable[[str, int], None] | None = None,
+        metrics: WorkflowMetrics | None = None,
     ) -> None:
         self.known: dict[str, Known] = {}
         self.active: dict[str, Driver] = {}
+        # What happened in the runs that ended last, for whoever wants to see them drawn.
+        self.recent: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         self._performer = performer
         self._journal = journal
         # Of this life alone: what an earlier one of the same name left behind is not renewed, but taken over.
         self._owner = f"{owner}/{secrets.token_hex(4)}"
         self._lease_seconds = lease_seconds
+        self._announce = announce
+        self._metrics = metrics
+        self._sight = sight if sight is not None and sight.lives is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
 
@@ -95,8 +114,8 @@ class Workflows:
             if before is not None and before.source == source and before.plan is not None:
                 known[source.name] = before
             else:
-                known[source.name] = _judged(source, pools, {one.name for one in workflows})
-        self.known = known
+                known[source.name] = _judged(source, pools, [one.name for one in workflows])
+        self.known = _without_circles(known)
 
     def find(self, name: str) -> Known:
         """A workflow by its name, with its namespace or without. Raises Refused."""
@@ -130,10 +149,14 @@ class Workflows:
             message = f"{_MOST_ACTIVE} runs are active at this gateway; try again in a moment"
             raise Refused(Refusal(429, "rate_limit_error", "too_many_runs", message, 1.0))
         now = round(time.time(), 3)
+        inside = self._inside(known)
+        spec = known.source.model_dump(mode="json", by_alias=True)
+        if inside:
+            spec[_INSIDE] = [one.source.model_dump(mode="json", by_alias=True) for one in inside]
         run = Accepted(
             f"run-{secrets.token_hex(12)}",
             known.name,
-            known.source.model_dump(mode="json", by_alias=True),
+            spec,
             {"input": called.given, "messages": list(called.messages)},
             now,
             now + known.plan.deadline_seconds,
@@ -144,7 +167,23 @@ class Workflows:
             fence = await self._journal.accept(run, self._owner, time.time() + self._lease_seconds)
         except JournalError as error:
             raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
-        return self._drive(Claim(run, fence, {}), known.plan, settle)
+        plans = {one.name.rpartition("/")[2]: one.plan for one in inside if one.plan is not None}
+        return self._drive(Claim(run, fence, {}), known.plan, plans, settle)
+
+    def _inside(self, known: Known) -> list[Known]:
+        """The workflows that it runs, and those that these run: a run ends by the specs that it began with.
+
+        Raises Refused when one cannot be run.
+        """
+        found: dict[str, Known] = {}
+        waiting = [known]
+        while waiting:
+            for name in _runs(waiting.pop()):
+                full = _beside(known.name, name)
+                if full not in found:
+                    found[full] = self.find(full)
+                    waiting.append(found[full])
+        return list(found.values())
 
     async def record(self, run: str) -> Record | None:
         """What is known of a run. Raises Refused."""
@@ -160,7 +199,13 @@ class Workflows:
         except JournalError as error:
             raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
 
-    def _drive(self, claim: Claim, plan: Plan, settle: Callable[[int], None] | None = None) -> Driver:
+    def _drive(
+        self,
+        claim: Claim,
+        plan: Plan,
+        plans: Mapping[str, Plan],
+        settle: Callable[[int], None] | None = None,
+    ) -> Driver:
         run = claim.run
         about = About(
             run.id,
@@ -169,21 +214,34 @@ class Workflows:
             run.caller,
             run.spec.get("hosts") or (),
         )
-        driver = Driver(claim, plan, self._performer, self._journal, about)
+        trace = None if self._sight is None else RunTrace(self._sight, run.id, run.workflow, run.caller)
+        watch = Watch(run.workflow, self._metrics, trace)
+        driver = Driver(claim, plan, plans, self._performer, self._journal, about, watch)
         self.active[run.id] = driver
         task = asyncio.get_running_loop().create_task(self._driven(driver, settle))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return driver
 
+    def _tell_of(self, driver: Driver, pools: Collection[str], change: int) -> None:
+        if self._announce is not None:
+            for pool in pools:
+                self._announce(_beside(driver.claim.run.workflow, pool), change)
+
     async def _driven(self, driver: Driver, settle: Callable[[int], None] | None) -> None:
+        pools = sole_pools(driver.plan, self._performer.profiles)
+        self._tell_of(driver, pools, 1)
         try:
             await driver.drive()
         finally:
+            self._tell_of(driver, pools, -1)
             if settle is not None:
                 settle(driver.prompt_tokens + driver.output_tokens)
             if self.active.get(driver.claim.run.id) is driver:
                 del self.active[driver.claim.run.id]
+            self.recent[driver.claim.run.id] = driver.history
+            if len(self.recent) > _MOST_RECENT:
+                self.recent.popitem(last=False)
 
     async def _keep(self) -> None:
         ticks = 0
@@ -208,27 +266,55 @@ class Workflows:
             stale = self.active.get(claim.run.id)
             if stale is not None:
                 stale.lost = True
-            driver = self._drive(claim, _restored(claim))
+            driver = self._drive(claim, *_restored(claim))
             _log.info("took over a run", extra={"run": claim.run.id, "fence": claim.fence})
             if not claim.run.background:
                 driver.cancel("the gateway that its client was connected to is gone")
 
 
-def _restored(claim: Claim) -> Plan:
-    source = FleetWorkflow.model_validate(claim.run.spec)
-    return plan_of(claim.run.workflow, AgentWorkflowSpec.model_validate(source.spec))
+def _restored(claim: Claim) -> tuple[Plan, dict[str, Plan]]:
+    spec = dict(claim.run.spec)
+    inside = [_plan(raw) for raw in spec.pop(_INSIDE, ())]
+    return _plan(spec), {plan.name.rpartition("/")[2]: plan for plan in inside}
 
 
-def _judged(source: FleetWorkflow, pools: Sequence[str], workflows: set[str]) -> Known:
+def _plan(raw: Mapping[str, Any]) -> Plan:
+    source = FleetWorkflow.model_validate(raw)
+    return plan_of(source.name, AgentWorkflowSpec.model_validate(source.spec), source.hosts)
+
+
+def _runs(known: Known) -> list[str]:
+    """Names of the workflows that its steps run."""
+    steps = () if known.plan is None else known.plan.spec.steps
+    return [step.workflow.name for step in steps if step.workflow is not None]
+
+
+def _without_circles(known: Mapping[str, Known]) -> dict[str, Known]:
+    """Workflows that run each other without end cannot be run."""
+    needs = {name: [_beside(name, other) for other in _runs(one)] for name, one in known.items()}
+    found = dict(known)
+    for circle in graph.cycles(needs):
+        why = f"the workflows run each other without end: {' -> '.join(circle)}; break the circle"
+        found |= {name: replace(known[name], plan=None, why_not=why) for name in circle}
+    return found
+
+
+def _beside(name: str, other: str) -> str:
+    """A name in the namespace of a workflow."""
+    namespace = name.rpartition("/")[0]
+    return f"{namespace}/{other}" if namespace else other
+
+
+def _judged(source: FleetWorkflow, pools: Sequence[str], names: Sequence[str]) -> Known:
     namespace, _, name = source.name.rpartition("/")
     near = {pool.rpartition("/")[2] for pool in pools if pool.rpartition("/")[0] == namespace}
+    workflows = {one.rpartition("/")[2] for one in names if one.rpartition("/")[0] == namespace}
     raw = {"metadata": {"name": name}, "spec": source.spec}
     problems = [problem for problem in review(raw, near, workflows) if not problem.accepted]
-    problems += not_yet(raw)
     if problems:
         return Known(source.name, source, None, "; ".join(map(str, problems[:5])))
     try:
-        return Known(source.name, source, plan_of(source.name, AgentWorkflowSpec.model_validate(source.spec)))
+        return Known(source.name, source, _plan(source.model_dump()))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return Known(source.name, source, None, f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}")

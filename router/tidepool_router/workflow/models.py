@@ -1,17 +1,28 @@
 """LLM steps: which pool answers, the request to it, and its answer, whole or live."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 from tidepool_api import contract
 from tidepool_api.workflow_steps import Llm, PoolChoice
+from tidepool_router.errors import Refused
+from tidepool_router.facts import Api
 from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.wire.body import inspect
+from tidepool_router.workflow.core.choice import ranked
+from tidepool_router.workflow.core.outlook import Standing
+from tidepool_router.workflow.core.profiles import Profiles
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.inprocess import AnswerBroke, InProcess
+from tidepool_router.workflow.pools import offer
 
 _CHAT: Final = "/v1/chat/completions"
+# What the headers may say.
+_MOST_TOKENS: Final = 999_999_999
+_MOST_SECONDS: Final = 86_400.0
 _AGAIN: Final = frozenset((408, 425, 429))
 # Answers after which another candidate is asked, within the same try.
 _NEXT_POOL: Final = frozenset((404, 408, 429, 500, 502, 503, 504))
@@ -35,38 +46,94 @@ class Asking:
 
     request_id: str
     session: str
-    seconds_left: float
+    standing: Standing
     caller: Mapping[str, str]
     namespace: str
     cheap: bool = False
 
+    def pool(self, choice: PoolChoice) -> str:
+        """A candidate's full name."""
+        return f"{self.namespace}/{choice.name}" if self.namespace else choice.name
+
 
 class Models:
-    """Asks the pools of this gateway."""
+    """Asks the pools of this gateway, and learns what answers take."""
 
-    def __init__(self, client: InProcess, fleet: GatewayFleet) -> None:
+    def __init__(self, client: InProcess, fleet: GatewayFleet, profiles: Profiles) -> None:
         self._client = client
         self._fleet = fleet
+        self._profiles = profiles
 
     async def ask(
         self, step: str, llm: Llm, messages: Sequence[Mapping[str, Any]], asking: Asking, live: OnText | None
     ) -> Said:
         """The answer of the best candidate that gives one; `live` gets its text as it comes. Raises StepFailed."""
         failure: StepFailed | None = None
-        for choice in ordered(llm.pools, cheap=asking.cheap):
-            name = f"{asking.namespace}/{choice.name}" if asking.namespace else choice.name
+        for choice in self._ranked(step, llm, messages, asking):
+            name = asking.pool(choice)
             model = self._model_of(name)
             if model is None:
                 failure = failure or StepFailed(f"there is no pool {choice.name!r} at this gateway", again=True)
                 continue
+            body = _body(model, step, llm, messages, stream=live is not None)
             try:
-                return await self._ask(
-                    _body(model, step, llm, messages, stream=live is not None), asking, live, name
-                )
+                return await self._asked(step, choice.name, body, asking, live)
             except _NextPool as error:
                 failure = error.failure
         assert failure is not None  # noqa: S101 - there is a candidate at least
         raise failure
+
+    async def _asked(self, step: str, pool: str, body: bytes, asking: Asking, live: OnText | None) -> Said:
+        began = monotonic()
+        said: Said | None = None
+        try:
+            said = await self._ask(body, asking, live, f"{asking.namespace}/{pool}" if asking.namespace else pool)
+        except (StepFailed, _NextPool):
+            self._learn(step, pool, asking, said, began)
+            raise
+        self._learn(step, pool, asking, said, began)
+        return said
+
+    def _learn(self, step: str, pool: str, asking: Asking, said: Said | None, began: float) -> None:
+        now = monotonic()
+        self._profiles.called(
+            asking.standing.workflow,
+            step,
+            pool,
+            prompt_tokens=0 if said is None else said.prompt_tokens,
+            output_tokens=0 if said is None else said.output_tokens,
+            seconds=now - began,
+            succeeded=said is not None,
+            now=now,
+        )
+
+    def _ranked(
+        self, step: str, llm: Llm, messages: Sequence[Mapping[str, Any]], asking: Asking
+    ) -> Sequence[PoolChoice]:
+        if len(llm.pools) == 1:
+            return llm.pools
+        known = {choice.name: self._fleet.pools.get(asking.pool(choice)) for choice in llm.pools}
+        body = _body("", step, llm, messages, stream=False)
+        try:
+            facts = inspect(Api.CHAT, _CHAT, body)
+        except Refused:
+            return ordered(llm.pools, cheap=asking.cheap)  # whoever is asked says what is wrong with it
+        standing = asking.standing
+        offers = [
+            offer(
+                choice,
+                state,
+                facts,
+                self._profiles.call(standing.workflow, step, choice.name),
+                standing.tokens,
+                state.now(),
+            )
+            for choice in llm.pools
+            if (state := known[choice.name]) is not None
+        ]
+        by_name = {choice.name: choice for choice in llm.pools}
+        found = [by_name[one.pool] for one in ranked(offers, standing.slack_seconds, cheap=asking.cheap)]
+        return [*found, *(choice for choice in llm.pools if known[choice.name] is None)]
 
     def _model_of(self, pool: str) -> str | None:
         """A name that leads to this pool and no other."""
@@ -76,11 +143,13 @@ class Models:
         return next((name for name in state.config.models if self._fleet.route(name) is state), None)
 
     async def _ask(self, body: bytes, asking: Asking, live: OnText | None, pool: str) -> Said:
+        standing = asking.standing
         headers = {
             "content-type": "application/json",
             contract.HEADER_REQUEST_ID: asking.request_id,
             contract.HEADER_SESSION: asking.session,
-            contract.HEADER_DEADLINE: f"{max(0.05, asking.seconds_left):.3f}s",
+            contract.HEADER_DEADLINE: f"{min(_MOST_SECONDS, max(0.05, standing.latest_seconds)):.3f}s",
+            contract.HEADER_RUN: f"{min(_MOST_TOKENS, standing.tokens)};{standing.waited_seconds:.1f}",
             **asking.caller,
         }
         reader = None if live is None else LiveAnswer(live)
@@ -106,8 +175,8 @@ class _NextPool(Exception):
         self.failure = failure
 
 
-def ordered(pools: Iterable[PoolChoice], *, cheap: bool) -> list[PoolChoice]:
-    """Candidates, the best first; where the budget is spent the cheapest, which is that of least quality."""
+def ordered(pools: Sequence[PoolChoice], *, cheap: bool) -> list[PoolChoice]:
+    """Candidates by their quality alone; where the budget is spent the cheapest first, that of least quality."""
     best = sorted(pools, key=lambda pool: -(pool.quality or 0.0))
     return best[::-1] if cheap else best
 

@@ -68,6 +68,16 @@ class Renderer:
             raise RenderError(f"comes out longer than {self._max_bytes} bytes")
         return text
 
+    async def value(self, template: str, values: Values) -> Any:  # noqa: ANN401 - JSON
+        """What a template is that only looks something up, as it is there; of every other one its text.
+
+        Raises RenderError.
+        """
+        prepared = self._prepared(template)
+        if prepared.parts is not None and len(prepared.parts) == 1 and isinstance(prepared.parts[0], _Path):
+            return prepared.parts[0](values)
+        return await self.render(template, values)
+
     async def close(self) -> None:
         """End the child."""
         await self._end()

@@ -21,6 +21,7 @@ PREFIX: Final = "/v1/workflows"
 CHAT: Final = "/v1/chat/completions"
 _EVENTS: Final = "text/event-stream"
 _PASSED_ON: Final = (contract.HEADER_PRIORITY, contract.HEADER_TENANT)
+_TRACE: Final = "traceparent"
 _MOST_LISTED: Final = 100
 
 
@@ -48,6 +49,8 @@ class Serving:
         if parts and self._grant is not None:
             require_model(self._grant, MODEL_PREFIX + parts[0])
         match method, parts:
+            case "GET", [name]:
+                return _json(200, _shape(self._workflows.find(name)))
             case "POST", [name, "runs"]:
                 return await self._begin(name, _object(body), caller)
             case "GET", [name, "runs"]:
@@ -68,11 +71,12 @@ class Serving:
 
     def _caller(self, headers: Mapping[str, str]) -> dict[str, str]:
         """What the steps' requests say of the caller: what the key grants; without one, what the client says."""
+        trace = {_TRACE: headers[_TRACE]} if _TRACE in headers else {}
         if self._grant is None:
-            return {name: headers[name] for name in _PASSED_ON if name in headers}
+            return {**trace, **{name: headers[name] for name in _PASSED_ON if name in headers}}
         priority = self._grant.key.priority
         named = {contract.HEADER_PRIORITY: priority} if isinstance(priority, str) else {}
-        return {contract.HEADER_TENANT: self._grant.tenant, **named}
+        return {contract.HEADER_TENANT: self._grant.tenant, **named, **trace}
 
     def _admit(self) -> Callable[[int], None] | None:
         """Count the run against the key's requests; its tokens when it is over. Raises Refused."""
@@ -152,8 +156,13 @@ class Serving:
     async def _events(self, name: str, run: str) -> StreamResponse:
         record = await self._record(name, run)
         driver = self._workflows.active.get(run)
+        past = self._workflows.recent.get(run)
 
         async def lines() -> AsyncIterator[bytes]:
+            if driver is None and past is not None:
+                for event in past:
+                    yield _event(event)
+                return
             if driver is None:
                 yield _event({"type": "run", "phase": record.summary.verdict, "reason": record.summary.reason})
                 return
@@ -243,19 +252,46 @@ def _summary(summary: Summary) -> dict[str, Any]:
 def _state(record: Record, driver: Driver | None) -> dict[str, Any]:
     steps = [
         {
-            "step": key.step,
+            "step": key.path,
             "item": key.item,
             "phase": ending.phase,
             "reason": ending.reason,
             "tokens": ending.output.tokens,
         }
-        for key, ending in sorted(record.endings.items(), key=lambda one: (one[0].step, one[0].item or 0))
+        for key, ending in sorted(record.endings.items(), key=lambda one: (one[0].path, one[0].item or 0))
     ]
     found = {**_summary(record.summary), "output": record.output, "deadline": record.run.deadline, "steps": steps}
     if driver is not None:
-        found["running"] = sorted(str(key) for work in driver.run.works.values() for key, _ in work.running())
+        found["running"] = sorted(
+            str(key) for frame in driver.run.frames() for work in frame.works.values() for key, _ in work.running()
+        )
         found["degraded"] = driver.run.degraded
     return found
+
+
+def _shape(known: Known) -> dict[str, Any]:
+    """A workflow's steps, as they wait for each other."""
+    plan = known.plan
+    assert plan is not None  # noqa: S101 - `find` has looked
+    choosers = {name: step.name for step in plan.spec.steps for name in (step.choose.among if step.choose else ())}
+    steps = []
+    for step in plan.spec.steps:
+        planned = plan.steps.get(step.name) or plan.picked.get(step.name) or plan.exit
+        assert planned is not None  # noqa: S101 - every step is one of these
+        role = "picked" if step.name in plan.picked else "step" if step.name in plan.steps else "exit"
+        asked = step.llm or step.choose
+        steps.append(
+            {
+                "name": step.name,
+                "kind": planned.kind,
+                "role": role,
+                "needs": [choosers[step.name]] if role == "picked" else list(planned.needs),
+                "soft": planned.soft,
+                "items": planned.fans_out,
+                "pools": [] if asked is None else [pool.name for pool in asked.pools],
+            }
+        )
+    return {"name": known.name, "deadline": plan.spec.deadline, "steps": steps}
 
 
 def _object(body: bytes) -> dict[str, Any]:

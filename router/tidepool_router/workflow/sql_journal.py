@@ -56,7 +56,7 @@ _endings: Final = sa.Table(
     "workflow_endings",
     _meta,
     sa.Column("run", sa.String(64), primary_key=True),
-    sa.Column("step", sa.String(64), primary_key=True),
+    sa.Column("step", sa.String(1024), primary_key=True),  # the path of a key
     sa.Column("item", sa.Integer, primary_key=True),
     sa.Column("phase", sa.String(16), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
@@ -111,7 +111,7 @@ class SqlJournal:
         output = ending.output
         row = {
             "run": run,
-            "step": key.step,
+            "step": key.path,
             "item": _NO_ITEM if key.item is None else key.item,
             "phase": ending.phase.value,
             "reason": ending.reason,
@@ -314,7 +314,7 @@ def _summary(row: "sa.Row[Any]") -> Summary:
 def _endings_of(connection: sa.Connection, run: str) -> dict[Key, Ending]:
     found = {}
     for row in connection.execute(sa.select(_endings).where(_endings.c.run == run)):
-        key = Key(row.step, None if row.item == _NO_ITEM else row.item)
+        key = Key.at(row.step, None if row.item == _NO_ITEM else row.item)
         data = None if row.data is None else json.loads(row.data)
         found[key] = Ending(Phase(row.phase), row.reason, Output(row.text, data, row.tokens))
     return found

@@ -16,15 +16,19 @@ from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of
+from tidepool_router.workflow.breakers import Breakers
+from tidepool_router.workflow.core.profiles import Profiles
 from tidepool_router.workflow.hosts import Hosts
 from tidepool_router.workflow.inprocess import InProcess
 from tidepool_router.workflow.manager import LEASE_SECONDS, Workflows
+from tidepool_router.workflow.mcp_tools import McpTools
 from tidepool_router.workflow.models import Models
 from tidepool_router.workflow.rendering import Renderer
 from tidepool_router.workflow.serving import CHAT, PREFIX, Serving
 from tidepool_router.workflow.sql_journal import MEMORY, SqlJournal
 from tidepool_router.workflow.steps import Performer
 from tidepool_router.workflow.tools import Tools
+from tidepool_router.workflow.watching import WorkflowMetrics
 
 
 class WorkflowExchange(Handled):
@@ -48,11 +52,28 @@ class WorkflowRooms:
         self._services = services
         self._fleet = fleet
         self._client = InProcess(inner, services.limits)
-        self._tools = Tools(hosts)
+        breakers = Breakers()
+        self._tools = Tools(hosts, breakers)
         self._renderer = Renderer()
-        performer = Performer(Models(self._client, fleet), self._tools, self._renderer)
-        self.workflows = Workflows(performer, SqlJournal(store or MEMORY), fleet.name, lease_seconds)
+        mcp = McpTools(hosts, breakers)
+        profiles = Profiles()
+        models = Models(self._client, fleet, profiles)
+        performer = Performer(models, self._tools, self._renderer, mcp, profiles)
+        self.workflows = Workflows(
+            performer,
+            SqlJournal(store or MEMORY),
+            fleet.name,
+            lease_seconds,
+            services.sight,
+            self._announce,
+            WorkflowMetrics(fleet.metrics.registry),
+        )
         self._keeps = store is not None
+
+    def _announce(self, pool: str, change: int) -> None:
+        state = self._fleet.pools.get(pool)
+        if state is not None:
+            state.announce(change)
 
     def start(self) -> None:
         """Begin."""

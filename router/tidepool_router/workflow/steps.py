@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from time import monotonic
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jsonschema
 
-from tidepool_api.workflow_steps import Http, Llm
+from tidepool_api.workflow_steps import ChatMessage, Choose, Http, Llm, Mcp, SubWorkflow
+from tidepool_router.workflow import picks
+from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.plan import StepPlan
+from tidepool_router.workflow.core.profiles import Profiles
 from tidepool_router.workflow.core.states import Call, Output
+from tidepool_router.workflow.core.texts import data_of
 from tidepool_router.workflow.failures import StepErrored, StepFailed
+from tidepool_router.workflow.mcp_tools import McpTools
 from tidepool_router.workflow.models import Asking, Models, OnText
 from tidepool_router.workflow.rendering import Renderer, RenderError
 from tidepool_router.workflow.tools import Tools
@@ -36,6 +40,14 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Entered:
+    """A step that chooses begins; or one that runs `workflow`, on the input `given`."""
+
+    workflow: str | None = None
+    given: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """What a step knows of its run. `messages` are those that the workflow was called with."""
 
@@ -44,6 +56,7 @@ class About:
     messages: Sequence[Mapping[str, Any]]
     caller: Mapping[str, str]
     hosts: Sequence[str]
+    standing: Standing = field(default_factory=Standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +66,12 @@ class Performer:
     models: Models
     tools: Tools
     renderer: Renderer
+    mcp: McpTools
+    profiles: Profiles = field(default_factory=Profiles)
 
     async def perform(
         self, step: StepPlan, call: Call, values: Mapping[str, Any], about: About, live: OnText | None
-    ) -> Done | Skipped:
+    ) -> Done | Skipped | Entered:
         """One try. Raises StepFailed."""
         if step.fans_out:
             values = {**values, "item": call.value}
@@ -64,11 +79,25 @@ class Performer:
             came_out = (await self.render(step.step.when, values, "when")).strip()
             if came_out.lower() != "true":
                 return Skipped(f"when came out {came_out[:80]!r}")
-        if step.step.llm is not None:
-            return await self._llm(step, step.step.llm, call, values, about, live)
-        if step.step.http is not None:
-            return await self._http(step.step.http, call, values, about)
-        raise StepErrored(f"{step.kind} steps cannot be run by this gateway")  # the review refuses them before
+        return await self._perform(step, call, values, about, live)
+
+    async def _perform(
+        self, step: StepPlan, call: Call, values: Mapping[str, Any], about: About, live: OnText | None
+    ) -> Done | Entered:
+        match step.step.llm or step.step.http or step.step.mcp or step.step.choose or step.step.workflow:
+            case Llm() as llm:
+                return await self._llm(step, llm, call, values, about, live)
+            case Http() as http:
+                return await self._http(http, call, values, about)
+            case Mcp() as mcp:
+                return await self._mcp(mcp, call, values, about)
+            case Choose() as choose if call.turn:
+                return await self._pick(step, choose, call, values, about)
+            case Choose():
+                return Entered()
+            case SubWorkflow() as sub:
+                return Entered(sub.name, await self._filled(dict(sub.input or {}), values, "input"))
+        raise StepErrored("the step does nothing")  # the review refuses it before
 
     async def items(self, step: StepPlan, values: Mapping[str, Any]) -> list[Any]:
         """The items of `withParam`. Raises StepErrored."""
@@ -92,20 +121,49 @@ class Performer:
     async def _llm(
         self, step: StepPlan, llm: Llm, call: Call, values: Mapping[str, Any], about: About, live: OnText | None
     ) -> Done:
-        messages: Sequence[Mapping[str, Any]] = about.messages
-        if llm.messages:
-            messages = [
-                {"role": one.role.value, "content": await self.render(one.content, values, "messages")}
-                for one in llm.messages
-            ]
-        if not messages:
+        messages = await self._messages(llm.messages, values, about)
+        return await self._ask(step, llm, messages, call, about, live)
+
+    async def _pick(
+        self, step: StepPlan, choose: Choose, call: Call, values: Mapping[str, Any], about: About
+    ) -> Done:
+        written = await self._messages(choose.messages, values, about)
+        reads_turns = any(f"steps.{step.name}" in one.content for one in choose.messages)
+        turns = () if reads_turns else values["steps"][step.name]["turns"]
+        llm = Llm.model_construct(pools=choose.pools, messages=(), response_format=picks.schema(step.options))
+        return await self._ask(step, llm, picks.messages(step, written, turns), call, about, None)
+
+    async def _messages(
+        self, written: Sequence[ChatMessage], values: Mapping[str, Any], about: About
+    ) -> Sequence[Mapping[str, Any]]:
+        found = [
+            {"role": one.role.value, "content": await self.render(one.content, values, "messages")}
+            for one in written
+        ]
+        if not found and not about.messages:
             raise StepErrored("messages: there are none, and the workflow was not called with any")
+        return found or about.messages
+
+    async def _ask(
+        self,
+        step: StepPlan,
+        llm: Llm,
+        messages: Sequence[Mapping[str, Any]],
+        call: Call,
+        about: About,
+        live: OnText | None,
+    ) -> Done:
         key = _key(about.run, call)
         asking = Asking(
-            f"{key}.{call.attempt}", about.run, call.until - monotonic(), about.caller, about.namespace, call.cheap
+            f"{key}.{call.attempt}",
+            _session(about.run, call),
+            about.standing,
+            about.caller,
+            about.namespace,
+            call.cheap,
         )
         said = await self.models.ask(step.name, llm, messages, asking, live)
-        data = _json(said.text)
+        data = data_of(said.text)
         if llm.response_format is not None:
             _check(llm.response_format, data, said.prompt_tokens, said.output_tokens)
         tokens = said.prompt_tokens + said.output_tokens
@@ -117,6 +175,25 @@ class Performer:
         text, data = await self.tools.call(http.method.value, url, body, _key(about.run, call), about.hosts)
         return Done(Output(text, data))
 
+    async def _mcp(self, mcp: Mcp, call: Call, values: Mapping[str, Any], about: About) -> Done:
+        server = await self.render(mcp.server, values, "server")
+        arguments = await self._filled(dict(mcp.arguments or {}), values, "arguments")
+        text, data = await self.mcp.call(server, mcp.tool, arguments, _key(about.run, call), about.hosts)
+        return Done(Output(text, data))
+
+    async def _filled(self, value: Any, values: Mapping[str, Any], field: str) -> Any:  # noqa: ANN401 - JSON
+        """A structure with its texts rendered; one that only looks something up is what it finds."""
+        if isinstance(value, str):
+            try:
+                return await self.renderer.value(value, values)
+            except RenderError as error:
+                raise StepErrored(f"{field}: {error}") from error
+        if isinstance(value, Mapping):
+            return {key: await self._filled(inner, values, f"{field}.{key}") for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [await self._filled(inner, values, f"{field}[{i}]") for i, inner in enumerate(value)]
+        return value
+
 
 def wrong_input(schema: Mapping[str, Any] | None, value: object) -> str | None:
     """What is wrong with the input of a run, with its place; None: nothing."""
@@ -125,7 +202,14 @@ def wrong_input(schema: Mapping[str, Any] | None, value: object) -> str | None:
 
 def _key(run: str, call: Call) -> str:
     """The same in every try of one unit of work, also by another gateway."""
-    return f"{run}.{call.key.step}" if call.key.item is None else f"{run}.{call.key.step}.{call.key.item}"
+    return f"{run}.{call.key.path}" if call.key.item is None else f"{run}.{call.key.path}.{call.key.item}"
+
+
+def _session(run: str, call: Call) -> str:
+    """Calls one after the other share a session, branches have one each, and so do the turns of a chooser."""
+    owner = call.key.within[: max(call.key.within.rfind("."), call.key.within.rfind("#"), 0)]
+    item = "" if call.key.item is None else f"[{call.key.item}]"
+    return f"{run}{'.' if owner else ''}{owner}{item}"
 
 
 def _check(schema: Mapping[str, Any], data: object, prompt_tokens: int, output_tokens: int) -> None:
@@ -145,13 +229,3 @@ def _wrong(schema: Mapping[str, Any], value: object, name: str) -> str | None:
         return None
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     return f"{name}{place}: {error.message[:_MOST_SHOWN]}"
-
-
-def _json(text: str) -> Any:  # noqa: ANN401 - JSON
-    stripped = text.strip()
-    if stripped[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(stripped)
-    except (ValueError, RecursionError):
-        return None

@@ -3,13 +3,13 @@
 import ipaddress
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urljoin
 
 import httpx
 
+from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.hosts import Hosts, NotAllowed
 
@@ -17,24 +17,14 @@ MAX_ANSWER_BYTES: Final = 1 << 20
 _MOST_REDIRECTS: Final = 3
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _AGAIN: Final = frozenset((408, 425, 429))
-# So many failures in a row close a host for so long; then one try shows whether it is back.
-_BREAKS_AFTER: Final = 5
-_BREAK_SECONDS: Final = 10.0
-_MOST_HOSTS: Final = 1024
-
-
-@dataclass(slots=True)
-class _Breaker:
-    failures: int = 0
-    open_until: float = 0.0
 
 
 class Tools:
     """One client for all runs of a process."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: Hosts, breakers: Breakers) -> None:
         self._hosts = hosts
-        self._breakers: dict[str, _Breaker] = {}
+        self._breakers = breakers
         limits = httpx.Limits(max_connections=256, max_keepalive_connections=64, keepalive_expiry=30.0)
         timeout = httpx.Timeout(None, connect=5.0, pool=30.0)  # a step's own time bounds the whole
         self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
@@ -69,7 +59,8 @@ class Tools:
         except NotAllowed as error:
             raise StepFailed(str(error), again=False) from error
         host = parts.hostname or ""
-        breaker = self._breaker(f"{host}:{port}")
+        place = f"{host}:{port}"
+        self._breakers.require(place, monotonic())
         literal = f"[{address}]" if ipaddress.ip_address(address.partition("%")[0]).version == 6 else address
         pinned = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
         headers = {"host": parts.netloc, "idempotency-key": key, "user-agent": "tidepool"}
@@ -82,26 +73,10 @@ class Tools:
             ) as answer:
                 body = await _bounded(answer)
         except httpx.HTTPError as error:
-            _count(breaker, failed=True)
+            self._breakers.count(place, monotonic(), failed=True)
             raise StepFailed(f"{method} {host}: {type(error).__name__} {error}".rstrip(), again=True) from error
-        _count(breaker, failed=answer.status_code >= 500)
+        self._breakers.count(place, monotonic(), failed=answer.status_code >= 500)
         return answer.status_code, answer.headers, body
-
-    def _breaker(self, host: str) -> _Breaker:
-        if len(self._breakers) > _MOST_HOSTS:
-            self._breakers.clear()
-        breaker = self._breakers.setdefault(host, _Breaker())
-        wait = breaker.open_until - monotonic()
-        if wait > 0:
-            message = f"{host} has failed {breaker.failures} times in a row and is left alone for {wait:.0f} s"
-            raise StepFailed(message, again=True)
-        return breaker
-
-
-def _count(breaker: _Breaker, *, failed: bool) -> None:
-    breaker.failures = breaker.failures + 1 if failed else 0
-    if breaker.failures >= _BREAKS_AFTER:
-        breaker.open_until = monotonic() + _BREAK_SECONDS
 
 
 async def _bounded(answer: httpx.Response) -> bytes:

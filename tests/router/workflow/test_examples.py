@@ -5,30 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import yaml
 
-from chart.programs import ROOT
 from scripted.upstreams import Seen
+from workflows.examples import spec_of
 from workflows.rooms import Place, asked, echo, said
 
 Start = Callable[..., Awaitable[Place]]
 pytestmark = pytest.mark.traffic
-HOSTS = ("search.tools", "guard.tools", "hooks.tools")
-POOLS = ("llama-8b", "qwen-cpu")
-
-
-def spec_of(name: str) -> dict[str, Any]:
-    """The example, on the pool and the tool of the test."""
-    text = json.dumps(yaml.safe_load((ROOT / "examples" / name).read_text())["spec"])
-    for host in HOSTS:
-        text = text.replace(f"http://{host}/", "http://tool/")
-    for pool in POOLS:
-        text = text.replace(f'"{pool}"', '"pool"')
-    spec: dict[str, Any] = json.loads(text)
-    for step in spec["steps"]:
-        if "llm" in step:  # a pool is named once
-            step["llm"]["pools"] = step["llm"]["pools"][:1]
-    return spec
 
 
 async def answer_of(place: Place, **more: Any) -> str:

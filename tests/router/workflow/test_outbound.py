@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from scripted.upstreams import ScriptedEngine, Seen
+from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.hosts import Hosts, NotAllowed
 from tidepool_router.workflow.start import allowed_hosts
@@ -111,7 +112,7 @@ async def calling(tool: ScriptedEngine, *, resolved: dict[str, str] | None = Non
         del port
         return [(resolved or {}).get(host, "127.0.0.1")]
 
-    return Tools(Hosts([f"tool:{tool.port}", f"meta:{tool.port}"], resolve=resolve, loopback=True))
+    return Tools(Hosts([f"tool:{tool.port}", f"meta:{tool.port}"], resolve=resolve, loopback=True), Breakers())
 
 
 async def test_a_redirect_is_judged_as_the_first_address_was(tool: ScriptedEngine) -> None:

@@ -20,6 +20,7 @@ from tidepool_router.workflow.core.states import (
     TimeOut,
     Verdict,
 )
+from tidepool_router.workflow.core.values import steps_read
 from workflows.graphs import Rim, planned
 
 DONE = Ending(Phase.SUCCEEDED)
@@ -138,6 +139,25 @@ def test_only_the_failed_item_is_tried_again_argo_9190() -> None:
     assert run.retry_at(Key("a", 1), 2, 4.0) is None
     assert run.ended(Key("a", 1), DONE, 4.0) == [Compose()]
     assert [unit.phase for unit in run.works["a"].units] == [Phase.SUCCEEDED, Phase.SUCCEEDED]
+
+
+def test_whoever_joins_items_gets_each_once_in_the_order_of_the_input_argo_7617() -> None:
+    retry = {"limit": 2, "backoff": {"duration": "1s"}}
+    run, _ = begun(
+        {"name": "a", "withItems": ["x", "y", "z"], "retryStrategy": retry}, {"name": "b", "depends": "a"}
+    )
+    for attempt in (1, 2):
+        again = run.retry_at(Key("a", 1), attempt, float(attempt))
+        assert again is not None
+        run.failed(Key("a", 1), attempt, again)
+        run.tick(again)
+    for item in (2, 1, 0):
+        effects = run.ended(Key("a", item), Ending(Phase.SUCCEEDED, output=Output(f"r{item}")), 9.0)
+
+    assert called(effects) == ["b"]
+    read = steps_read(run.works)["a"]
+    assert [one["text"] for one in read["results"]] == ["r0", "r1", "r2"]
+    assert read["text"] == "r0\nr1\nr2"
 
 
 def test_an_answer_that_cannot_be_composed_fails_the_run_argo_14337() -> None:
@@ -267,6 +287,29 @@ def test_a_spent_budget_skips_soft_steps_and_asks_for_the_cheapest() -> None:
 
     assert [effect.cheap for effect in effects if isinstance(effect, Call)] == [True]
     assert run.works["nice"].reason == "the budget is spent, and the step is Soft"
+
+
+def test_a_spent_budget_leaves_out_items_that_have_not_begun_and_the_run_says_so() -> None:
+    fan = {"name": "a", "withItems": [1, 2, 3], "maxParallel": 1}
+    run, _ = begun(
+        fan,
+        {"name": "b", "depends": "a", "withItems": [1, 2]},
+        {"name": "nice", "depends": "b", "dependency": "Soft"},
+        budget={"tokens": 100},
+    )
+    run.used(120, 1.0)
+
+    effects = run.ended(Key("a", 0), DONE, 1.0)
+    assert called(effects) == ["b[0]"]  # the first one, for b would be nothing without
+    assert run.ended(Key("b", 0), DONE, 2.0) == [Compose()]
+    run.composed("x", 3.0)
+
+    assert [unit.phase for unit in run.works["a"].units] == [Phase.SUCCEEDED, Phase.OMITTED, Phase.OMITTED]
+    assert run.verdict is Verdict.SUCCEEDED
+    assert run.reason == (
+        "degraded, for its budget is spent: the pools of least quality, 2 of 3 items of a, the step nice, "
+        "1 of 2 items of b"
+    )
 
 
 def test_a_spent_budget_fails_the_run_where_it_shall() -> None:

@@ -204,6 +204,28 @@ async def test_a_step_is_skipped_when_its_condition_is_false(place: Start) -> No
     assert len(here.tool.requests) == 1
 
 
+async def test_a_call_tells_what_its_run_still_needs_and_how_long_it_may_take(place: Start) -> None:
+    here = await place({"deadline": "30s", "steps": [llm("a", "x"), llm("b", "x", depends="a")]})
+
+    assert (await here.chat()).status_code == 200
+
+    first, second = [seen.headers for seen in here.engine.requests]
+    tokens = [int(headers[b"x-tidepool-run"].split(b";")[0]) for headers in (first, second)]
+    assert tokens[0] > tokens[1]
+    assert 20.0 < float(first[b"x-tidepool-deadline"].rstrip(b"s")) <= 30.0
+
+
+async def test_branches_have_sessions_of_their_own_and_steps_in_a_row_share_one_kagent_2137(place: Start) -> None:
+    fan = llm("a", "{{ item }}", withItems=["x", "y"])
+    here = await place({"steps": [llm("first", "1"), {**fan, "depends": "first"}, llm("last", "2", depends="a")]})
+
+    assert (await here.chat()).status_code == 200
+
+    first, *items, last = [seen.headers[b"x-tidepool-session"] for seen in here.engine.requests]
+    assert first == last
+    assert len({first, *items}) == 3
+
+
 async def test_the_next_pool_is_asked_when_the_best_one_fails(place: Start) -> None:
     step = llm("a", "x")
     step["llm"]["pools"] = [{"name": "pool", "quality": 0.2}, {"name": "gone", "quality": 0.9}]
@@ -236,6 +258,54 @@ async def test_a_run_in_the_background_outlives_its_caller(place: Start, tmp_pat
     assert [step["step"] for step in state["steps"]] == ["a"]
     assert [one["id"] for one in (await here.client.get(runs)).json()["data"]] == [state["id"]]
     assert (await here.client.get(f"{runs}/run-0")).status_code == 404
+
+
+async def test_the_state_of_a_run_does_not_hold_what_its_steps_made_argo_13783(
+    place: Start, tmp_path: Path
+) -> None:
+    async def engine(seen: Seen) -> None:
+        await seen.answer(said("x" * 500_000))
+
+    fan = llm("a", "{{ item }}", withItems=list(range(4)))
+    here = await place({"steps": [fan], "output": "short"}, engine=engine, store=f"sqlite:///{tmp_path}/runs.db")
+    run = (await here.client.post("/v1/workflows/research/runs", json={})).json()["id"]
+    await here.client.get(f"/v1/workflows/research/runs/{run}/events")
+
+    state = await here.client.get(f"/v1/workflows/research/runs/{run}")
+    assert state.json()["output"] == "short"
+    assert len(state.content) < 2000
+
+
+async def test_runs_and_steps_are_counted_by_workflow(place: Start) -> None:
+    here = await place({"steps": [llm("a", "{{ item }}", withItems=["x", "y"])]})
+    await here.chat()
+
+    page = here.router.state.metrics.registry.render().decode()
+    assert 'tidepool_workflow_runs_total{workflow="default/research",phase="Succeeded"} 1' in page
+    assert 'tidepool_workflow_steps_total{workflow="default/research",step="a",phase="Succeeded"} 2' in page
+    assert 'tidepool_workflow_step_tokens_total{workflow="default/research",step="a"} 14' in page
+    assert 'tidepool_workflow_step_duration_seconds_count{workflow="default/research",step="a"} 2' in page
+
+
+async def test_a_pool_that_a_run_needs_later_is_announced_until_it_ends(place: Start) -> None:
+    may_end = asyncio.Event()
+
+    async def tool(seen: Seen) -> None:
+        await may_end.wait()
+        await seen.answer(b"{}")
+
+    here = await place({"steps": [http("a", "http://tool/"), llm("b", "x", depends="a")]}, tool=tool)
+    pool = next(iter(here.router.state.pools.values()))
+    call = asyncio.ensure_future(here.chat())
+    await here.tool.arrived.get()
+
+    assert (pool.demand(pool.now()).held, pool.demand(pool.now()).in_flight) == (0, 1)  # it does not fall asleep
+    may_end.set()
+    assert (await call).status_code == 200
+    await until(lambda: pool.demand(pool.now()).in_flight == 0)
+    pool.announce(1)
+    pool.set_pods([])
+    assert pool.demand(pool.now()).held == 1  # it wakes
 
 
 async def test_a_run_is_cancelled_by_a_request(place: Start, tmp_path: Path) -> None:
@@ -341,12 +411,3 @@ async def test_an_input_that_is_too_long_is_refused(place: Start) -> None:
     answer = await here.chat("y" * (2 << 20))
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "input_too_long")
-
-
-async def test_what_cannot_be_run_yet_is_refused_with_its_place(place: Start) -> None:
-    here = await place({"steps": [{"name": "a", "mcp": {"server": "http://tool/", "tool": "x"}}]})
-
-    answer = await here.chat()
-
-    assert answer.status_code == 422
-    assert "spec.steps[0].mcp: steps of this kind cannot be run yet" in answer.json()["error"]["message"]

@@ -1,13 +1,13 @@
 """A workflow's spec, read once for all of its runs."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 from tidepool_api.language import depends
 from tidepool_api.language.steps import Step as Written
-from tidepool_api.language.templates import inspect, is_template
+from tidepool_api.language.templates import References, inspect, is_template
 from tidepool_api.units import duration_seconds
 from tidepool_api.workflow import AgentWorkflowSpec, OnExceeded
 from tidepool_api.workflow_steps import KINDS, Dependency, RetryStrategy, Step
@@ -33,12 +33,17 @@ class Retry:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step. `source`: the step whose items it takes as they come; None: it waits for all that it needs."""
+    """One step. `source`: the step whose items it takes as they come; None: it waits for all that it needs.
+
+    `options`: of one question to a step that chooses, the steps that it may pick, and what their templates read of
+    the pick.
+    """
 
     step: Step
     expression: depends.Expression | None
     retry: Retry
     source: str | None
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:
@@ -75,12 +80,16 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A workflow: `steps` in the order of the resource, without `exit`, which runs last."""
+    """A workflow: `steps` in the order of the resource, without `exit`, which runs last, and without those that
+    run only when they are picked. `hosts`: what its steps may call beside what all may.
+    """
 
     name: str
     spec: AgentWorkflowSpec
     steps: Mapping[str, StepPlan]
     exit: StepPlan | None
+    picked: Mapping[str, StepPlan] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
 
     @cached_property
     def deadline_seconds(self) -> float:
@@ -113,16 +122,53 @@ class Plan:
         return {name: tuple(names) for name, names in found.items()}
 
     @cached_property
+    def ordered(self) -> tuple[str, ...]:
+        """Its steps, each after all that it needs."""
+        found: dict[str, None] = {}
+        while len(found) < len(self.steps):
+            ready = [name for name, step in self.steps.items() if found.keys() >= set(step.needs)]
+            found.update(dict.fromkeys(ready))
+        return tuple(found)
+
+    @cached_property
     def last(self) -> str:
         """The step whose text is the answer where the workflow says nothing else."""
         return list(self.steps)[-1]
 
+    @cached_property
+    def alone(self) -> Mapping[str, "Plan"]:
+        """For each step that runs only when it is picked, a plan of it alone."""
+        return {name: self._only(picked) for name, picked in self.picked.items()}
 
-def plan_of(name: str, spec: AgentWorkflowSpec) -> Plan:
+    @cached_property
+    def asking(self) -> Mapping[str, "Plan"]:
+        """For each step that chooses, a plan of one question to it: what comes before is settled by then."""
+        every = (*self.steps.values(), *self.picked.values(), *(() if self.exit is None else (self.exit,)))
+        settled = {"when": None, "with_items": None, "with_param": None}
+        return {
+            one.name: self._only(
+                StepPlan(one.step.model_copy(update=settled), None, one.retry, None, self._options(one.step))
+            )
+            for one in every
+            if one.kind == "choose"
+        }
+
+    def _options(self, step: Step) -> Mapping[str, tuple[str, ...]]:
+        among = () if step.choose is None else step.choose.among
+        return {name: _read_of_pick(self.picked[name].step) for name in among if name in self.picked}
+
+    def _only(self, step: StepPlan) -> "Plan":
+        spec = self.spec.model_copy(update={"budget": None, "on_exit": None, "output": None})
+        return replace(self, spec=spec, steps={step.name: step}, exit=None)
+
+
+def plan_of(name: str, spec: AgentWorkflowSpec, hosts: Sequence[str] = ()) -> Plan:
     """The plan of a spec that the review has found sound."""
     planned = {step.name: _planned(step, spec.steps) for step in spec.steps}
     exit_step = planned.pop(spec.on_exit) if spec.on_exit else None
-    return Plan(name, spec, planned, exit_step)
+    among = {name for step in spec.steps if step.choose is not None for name in step.choose.among}
+    picked = {name: planned.pop(name) for name in list(planned) if name in among}
+    return Plan(name, spec, planned, exit_step, picked, tuple(hosts))
 
 
 def _planned(step: Step, steps: Sequence[Step]) -> StepPlan:
@@ -148,9 +194,17 @@ def _source(step: Step, expression: depends.Expression | None, steps: Sequence[S
     if "".join(step.with_param.split()) != f"{{{{steps.{name}.{_FLOWS}}}}}":
         return None
     # Whoever reads all results elsewhere needs them all.
-    raw: Mapping[str, Any] = step.model_dump(mode="json", by_alias=True, exclude={"with_param"})
+    elsewhere = _references(step, "with_param")
+    return None if any(name in found.steps or found.whole_steps for found in elsewhere) else name
+
+
+def _read_of_pick(step: Step) -> tuple[str, ...]:
+    """Members of the pick that the step's templates read, in alphabetical order."""
+    return tuple(sorted({member for found in _references(step) for member in found.picks}))
+
+
+def _references(step: Step, *without: str) -> Iterator[References]:
+    raw: Mapping[str, Any] = step.model_dump(mode="json", by_alias=True, exclude=set(without))
     for _, text in Written("", raw).templates():
-        found = inspect(text) if is_template(text) else None
-        if found is not None and (name in found.steps or found.whole_steps):
-            return None
-    return name
+        if is_template(text):
+            yield inspect(text)

@@ -1,5 +1,6 @@
 """States of steps and runs, what is asked of the rim, and what comes back."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -35,13 +36,37 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One unit of work, done at most once to its end: a step, or one item of a step that fans out."""
+    """One unit of work, done at most once to its end: a step, or one item of a step that fans out.
+
+    `within` says where in the run: empty for the workflow's own steps, `sub#1/` in the first try of the step `sub`
+    that runs a workflow, `look[0].2/` in turn 2 of item 0 of the step `look` that chooses. What a model picked in
+    that turn is `look[0].2/look`, and what ran then `look[0].2/NAME`.
+    """
 
     step: str
     item: int | None = None
+    within: str = ""
+
+    @classmethod
+    def at(cls, path: str, item: int | None) -> "Key":
+        """The key whose `path` and item these are."""
+        within, slash, step = path.rpartition("/")
+        return cls(step, item, within + slash)
+
+    @property
+    def path(self) -> str:
+        """Where its step is in the run."""
+        return self.within + self.step
+
+    def owners(self) -> Iterator[str]:
+        """The units that it is a part of, as texts of their keys, the outermost first."""
+        parts = self.within.split("/")[:-1]
+        for depth, part in enumerate(parts):
+            owner = part[: max(part.rfind("."), part.rfind("#"))]
+            yield "/".join((*parts[:depth], owner))
 
     def __str__(self) -> str:
-        return self.step if self.item is None else f"{self.step}[{self.item}]"
+        return self.path if self.item is None else f"{self.path}[{self.item}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +95,16 @@ class Expand:
     """Make the items of this step (`withParam`): answer with `expanded` or `unexpandable`."""
 
     step: str
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """Do this, as try number `attempt` from 1, until `until` at the latest. `cheap`: the budget is spent.
 
-    Answer with `ended` when it is over for good (the journal has it by then), or with `failed`.
+    Answer with `ended` when it is over for good (the journal has it by then), or with `failed`. A step that runs a
+    workflow, or that chooses, is answered with `entered`, where its own condition holds. `turn`, from 1: the
+    step chooses, and is asked for what it picks in that turn.
     """
 
     key: Key
@@ -84,6 +112,15 @@ class Call:
     until: float
     value: Any = None  # the item
     cheap: bool = False
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """A unit that is made of others has ended so: write it down, and answer with `ended`."""
+
+    key: Key
+    ending: Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +140,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """Make the answer of the run: answer with `composed` or `uncomposable`."""
+    """Make the answer of the run, or of a workflow in it: answer with `composed` or `uncomposable`."""
+
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +150,4 @@ class Finish:
     """The run is over, its exit step too."""
 
 
-Effect = Expand | Call | TimeOut | Stop | Compose | Finish
+Effect = Expand | Call | Keep | TimeOut | Stop | Compose | Finish

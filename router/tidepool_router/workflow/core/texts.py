@@ -13,3 +13,14 @@ def as_text(value: Any) -> str:  # noqa: ANN401 - whatever a template made
     if isinstance(value, dict | list | tuple | bool):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
+
+
+def data_of(text: str) -> Any:  # noqa: ANN401 - JSON
+    """The object or list that a text writes as JSON; None where it is no such text."""
+    stripped = text.strip()
+    if stripped[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(stripped)
+    except (ValueError, RecursionError):
+        return None

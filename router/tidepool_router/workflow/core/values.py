@@ -12,16 +12,18 @@ def steps_read(works: Mapping[str, StepWork]) -> dict[str, Any]:
 
     `text` of a step that did not run is empty and `json` null, as in Argo. Of a step that fans out, `results` has
     every item in the order of the input, `json` their data (or texts), and `text` the texts of those that
-    succeeded, one a line.
+    succeeded, one a line. A step that chooses has its `turns`, which are its `json`, too.
     """
-    return {name: _step(work) for name, work in works.items() if work.ended}
+    return {name: step_read(work) for name, work in works.items() if work.ended}
 
 
-def _step(work: StepWork) -> dict[str, Any]:
+def step_read(work: StepWork) -> dict[str, Any]:
+    """What came of one step."""
     status = work.phase.value
     if not work.plan.fans_out:
         unit = work.units[0] if work.units else Unit()
-        return {"text": unit.output.text, "json": unit.output.data, "status": status, "reason": work.reason}
+        found = {"text": unit.output.text, "json": unit.output.data, "status": status, "reason": work.reason}
+        return {**found, "turns": unit.output.data or []} if work.plan.kind == "choose" else found
     done = [unit for unit in work.units if unit.phase is Phase.SUCCEEDED]
     return {
         "text": "\n".join(unit.output.text for unit in done),

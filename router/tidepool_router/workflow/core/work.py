@@ -10,7 +10,10 @@ from tidepool_router.workflow.core.states import BROKEN, ENDED, Key, Output, Pha
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work. `ready`: its item is there. `until`: the end of the try under way."""
+    """One unit of work. `ready`: its item is there. `until`: the end of the try under way.
+
+    `tokens`: what the units that it is made of have used, in all tries.
+    """
 
     value: Any = None
     ready: bool = True
@@ -21,15 +24,17 @@ class Unit:
     until: float = 0.0
     wake_at: float = 0.0
     timed_out: bool = False
+    tokens: int = 0
 
 
 class StepWork:
     """One step."""
 
-    __slots__ = ("calling", "expanding", "opened", "phase", "plan", "reason", "units")
+    __slots__ = ("calling", "expanding", "opened", "phase", "plan", "reason", "units", "within")
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan, within: str = "") -> None:
         self.plan = plan
+        self.within = within
         self.phase = Phase.PENDING
         self.reason = ""
         self.units: list[Unit] = []
@@ -51,7 +56,7 @@ class StepWork:
     def keyed(self) -> Iterator[tuple[Key, Unit]]:
         """Units with their keys, in the order of the items."""
         for index, unit in enumerate(self.units):
-            yield Key(self.plan.name, index if self.plan.fans_out else None), unit
+            yield Key(self.plan.name, index if self.plan.fans_out else None, self.within), unit
 
     def running(self) -> Iterator[tuple[Key, Unit]]:
         """Units with a try under way."""

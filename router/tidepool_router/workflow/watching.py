@@ -1,0 +1,96 @@
+"""What is seen of runs from outside: metrics by workflow and step, and a trace of each where somebody traces."""
+
+from time import monotonic
+from typing import Final
+
+from tidepool_api import contract
+from tidepool_router.metrics import LATENCY_BUCKETS, Registry
+from tidepool_router.workflow.core.plan import StepPlan
+from tidepool_router.workflow.core.states import Ending, Key, Verdict
+from tidepool_router.workflow.tracing import RunTrace
+
+# Series of one family. Workflows that come and go, under new names each time, must not fill memory.
+_MOST_SERIES: Final = 4096
+_REST: Final = "others"
+
+
+class WorkflowMetrics:
+    """Of all runs of a gateway. Steps inside others count under the workflow and step that they are written in."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._runs = registry.counter(
+            contract.METRIC_WORKFLOW_RUNS, "Runs that ended, by how they did.", "workflow", "phase"
+        )
+        self._run_seconds = registry.histogram(
+            contract.METRIC_WORKFLOW_RUN_TIME, "Seconds from a run to its end.", LATENCY_BUCKETS, "workflow"
+        )
+        self._steps = registry.counter(
+            contract.METRIC_WORKFLOW_STEPS, "Units of steps that ended.", "workflow", "step", "phase"
+        )
+        self._step_seconds = registry.histogram(
+            contract.METRIC_WORKFLOW_STEP_TIME,
+            "Seconds from a unit's first try to its end.",
+            LATENCY_BUCKETS,
+            "workflow",
+            "step",
+        )
+        self._tokens = registry.counter(
+            contract.METRIC_WORKFLOW_TOKENS, "Tokens of prompts and answers.", "workflow", "step"
+        )
+        self._known: set[tuple[str, str]] = set()
+
+    def unit(self, workflow: str, step: str, ending: Ending, seconds: float) -> None:
+        """A unit has ended."""
+        workflow, step = self._bounded(workflow, step)
+        self._steps.labels(workflow, step, ending.phase.value).inc()
+        self._step_seconds.labels(workflow, step).observe(seconds)
+        if ending.output.tokens:
+            self._tokens.labels(workflow, step).inc(ending.output.tokens)
+
+    def run(self, workflow: str, verdict: Verdict, seconds: float) -> None:
+        """A run has ended."""
+        workflow, _ = self._bounded(workflow, "")
+        self._runs.labels(workflow, verdict.value).inc()
+        self._run_seconds.labels(workflow).observe(seconds)
+
+    def _bounded(self, workflow: str, step: str) -> tuple[str, str]:
+        key = workflow, step
+        if key not in self._known:
+            if len(self._known) >= _MOST_SERIES:
+                return _REST, _REST if step else ""
+            self._known.add(key)
+        return key
+
+
+class Watch:
+    """One run's."""
+
+    def __init__(self, workflow: str, metrics: WorkflowMetrics | None, trace: RunTrace | None) -> None:
+        self._workflow = workflow
+        self._metrics = metrics
+        self._trace = trace
+        self._began = monotonic()
+        self._tries: dict[Key, tuple[float, int]] = {}  # when each unit that is under way began, and its tries
+
+    def headers(self, key: Key) -> dict[str, str]:
+        """A try of a unit begins; what it adds to its requests."""
+        began, tries = self._tries.get(key, (monotonic(), 0))
+        self._tries[key] = began, tries + 1
+        return {} if self._trace is None else self._trace.header(key)
+
+    def unit(self, workflow: str, step: StepPlan, key: Key, ending: Ending) -> None:
+        """A unit of a step of a workflow has ended."""
+        now = monotonic()
+        began, tries = self._tries.pop(key, (now, 0))
+        if self._metrics is not None:
+            self._metrics.unit(workflow, key.step, ending, now - began)
+        if self._trace is not None:
+            self._trace.unit(step, key, ending, (began, now), tries)
+
+    def run(self, verdict: Verdict, tokens: int) -> None:
+        """The run has ended."""
+        now = monotonic()
+        if self._metrics is not None:
+            self._metrics.run(self._workflow, verdict, now - self._began)
+        if self._trace is not None:
+            self._trace.whole((self._began, now), verdict.value, tokens, failed=verdict is Verdict.FAILED)
