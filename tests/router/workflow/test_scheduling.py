@@ -49,6 +49,18 @@ def test_a_figure_does_not_take_noise_for_drift() -> None:
     assert figure.mean == pytest.approx(100.0, rel=0.4)
 
 
+def test_the_least_is_believed_only_when_it_was_seen_a_few_times() -> None:
+    assert learned(Figure(), 20.0).at_least() < 4.0
+    assert learned(Figure(), *[25.0, 20.0] * 50).at_least() == pytest.approx(20.0, rel=0.25)
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=50))
+def test_the_least_is_never_above_the_mean(values: list[float]) -> None:
+    figure = learned(Figure(), *values)
+
+    assert 0.0 <= figure.at_least() <= figure.least <= figure.mean * (1 + 1e-9)
+
+
 def test_what_was_seen_long_ago_weighs_little() -> None:
     figure = learned(Figure(), *[10.0] * 20)
 

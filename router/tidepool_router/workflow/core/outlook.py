@@ -23,8 +23,7 @@ _TURNS: Final = 2.0  # of a step that chooses, before any was seen
 class Outlook:
     """`tokens` of the whole run from now on, this call's own among them. `tail_seconds`: after this call.
 
-    `least_tail_seconds`: if all goes as fast as it has gone at its best times: with less left than that, the run
-    is late for certain.
+    `least_tail_seconds`: if all goes as fast as it ever has. With less left than that the run is late for certain.
     """
 
     tokens: float
@@ -118,7 +117,7 @@ def tails(plan: Plan, works: Mapping[str, StepWork], profiles: Profiles) -> dict
             profile = profiles.step(plan.name, follower)
             rounds = _rounds(works[follower], profile.units.or_else(1.0))
             seconds = profile.seconds.or_else(STEP_SECONDS) * rounds
-            best = max(0.0, profile.seconds.mean - 2.0 * profile.seconds.spread) * min(1.0, rounds)
+            best = profile.seconds.at_least() * min(1.0, rounds)
             after = found[follower]
             longest, least = max(longest, seconds + after[0]), max(least, best + after[1])
         found[name] = longest, least

@@ -17,6 +17,9 @@ _HALF_LIFE_SECONDS: Final = 3600.0
 _DRIFT_RATE: Final = 0.2
 _DRIFTED: Final = 0.85
 _AFTER_DRIFT: Final = 3.0
+_CREEP: Final = 0.01
+# What has been seen less often than this tells little of the least that is possible.
+_SURE: Final = 5.0
 MOST_PROFILES: Final = 8192
 
 # Before anything was seen: a chat of a few hundred tokens.
@@ -26,13 +29,16 @@ STEP_SECONDS: Final = 1.0
 
 
 class Figure:
-    """A mean with its mean absolute deviation, `spread`. `weight`: how many observations it stands for."""
+    """A mean, and the `least` that was seen, which creeps up again. `weight`: how many observations it stands for.
 
-    __slots__ = ("_at", "_lean", "mean", "spread", "weight")
+    Invariant: `least` <= `mean`.
+    """
+
+    __slots__ = ("_at", "_lean", "least", "mean", "weight")
 
     def __init__(self) -> None:
         self.mean = 0.0
-        self.spread = 0.0
+        self.least = 0.0
         self.weight = 0.0
         self._at = 0.0
         self._lean = 0.0
@@ -48,12 +54,17 @@ class Figure:
         self._at = now
         self.weight += 1.0
         rate = max(_LEAST_RATE, 1.0 / self.weight)
-        self.spread += rate * (abs(value - self.mean) - self.spread) if self.weight > 1.0 else 0.0
-        self.mean += rate * (value - self.mean)
+        first = self.weight == 1.0
+        self.least = value if first or value < self.least else self.least + _CREEP * (value - self.least)
+        self.mean = value if first else self.mean + rate * (value - self.mean)
 
     def or_else(self, prior: float) -> float:
         """The mean, with a prior that weighs one observation."""
         return (self.mean * self.weight + prior) / (self.weight + 1.0)
+
+    def at_least(self) -> float:
+        """What it is at least, for all that is known: nothing, before it was seen a few times."""
+        return self.least * self.weight / (self.weight + _SURE)
 
 
 @dataclass(slots=True)
