@@ -2,7 +2,7 @@
 
 import pytest
 
-from scenarios import life, stage
+from scenarios import life, sight, stage
 from scenarios.evidence import BUILD
 from scenarios.streams import Load, figures, load
 from scenarios.world import RELEASE, SYSTEM_NAMESPACE, World
@@ -44,6 +44,7 @@ def _under_load(world: World, clients: Load) -> None:
         life.roll_out(world, clients, {"spec": {"engine": {"chunkedPrefill": True}}})
         life.restart_operator(world, clients)
         world.on_killed_engine = life.kill_engine(world, clients, stage.kill_container)
+        sight.see_dashboards(world)
         life.scale_down(world, clients, SLOW_STREAMS, SLOW_TOKENS)
     finally:
         clients.write(BUILD / "streams.jsonl")

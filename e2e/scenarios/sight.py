@@ -1,0 +1,36 @@
+"""What people are shown of a pool that works: every panel of the dashboards has something to draw."""
+
+from scenarios.evidence import prometheus_sample
+from scenarios.kube import wait_for
+from scenarios.world import World
+from tidepool_api.dashboards import dashboards
+
+# Two scrapes and the time that Prometheus takes to see a pod.
+SEEN_SECONDS = 90.0
+
+
+def see_dashboards(world: World) -> None:
+    """Every panel draws, but for those of things that go wrong; asked as Grafana would, with All chosen."""
+    asked = {
+        f"{page.name}: {panel.title}": line.expression
+        for page in dashboards()
+        for _, row in page.rows
+        for panel in row
+        for line in panel.lines
+        if not line.rare
+    }
+    empty: list[str] = list(asked)
+
+    def all_drawn() -> bool | None:
+        empty[:] = [title for title in empty if not _drawn(world, asked[title])]
+        return not empty or None
+
+    try:
+        wait_for("every panel to have data", all_drawn, timeout_seconds=SEEN_SECONDS)
+    finally:
+        world.facts["panels"], world.facts["panels_empty"] = len(asked), list(empty)
+
+
+def _drawn(world: World, expression: str) -> bool:
+    filled = expression.replace("$__rate_interval", "1m").replace("$namespace", ".*").replace("$pool", ".*")
+    return bool(prometheus_sample(world.prometheus_url, filled)["result"])
