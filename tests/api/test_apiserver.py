@@ -25,6 +25,15 @@ FULL_STATUS: Json = {
     "currentRevision": "5f7c9",
     "updateRevision": "6a8d0",
     "engineArgs": ["--max-num-seqs=256"],
+    "adapters": [
+        {
+            "name": "sql",
+            "state": "Failed",
+            "loadedReplicas": 1,
+            "reason": "AdapterNotFound",
+            "message": "1 of 2 engines do not take adapter sql; correct its place",
+        }
+    ],
     "figures": {
         "time": "2026-01-02T03:04:05Z",
         "kvUtilization": "40%",

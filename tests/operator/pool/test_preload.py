@@ -109,12 +109,12 @@ def test_the_old_model_serves_on_in_full_while_the_new_one_is_loaded() -> None:
 
 
 def test_a_revision_that_serves_is_not_taken_down_for_files_that_are_not_known_to_be_there() -> None:
-    observed = look(replicas=2)
-    items, pods = serving(observed)
+    observed = look(replicas=3)
+    items, pods = serving(observed, 2)
     made = plan(replace(observed, objects=items, pods=pods), NOW)
 
     assert len(jobs(made)) == 1, "somebody has deleted the Job, which is the record"
-    assert made.scales == ()
+    assert [scale.replicas for scale in made.scales] == [3], "it goes on as ever"
     assert said_of(made, "Ready") == ("True", "Serving")
 
 
