@@ -19,6 +19,8 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 POOL_LABEL: Final = f"{GROUP}/pool"
 REVISION_LABEL: Final = f"{GROUP}/revision"
 ROLE_LABEL: Final = f"{GROUP}/role"
+# On pods and Deployments of a pool with scaling.variants: the name of theirs.
+VARIANT_LABEL: Final = f"{GROUP}/variant"
 # "gateway" or "operator"; the operator finds the gateways' pods by it.
 COMPONENT_LABEL: Final = f"{GROUP}/component"
 

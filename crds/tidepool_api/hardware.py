@@ -81,3 +81,23 @@ class Parallelism(Document):
     tensor: Ways = Field(default=1, description="Devices that share each layer.")
     pipeline: Ways = Field(default=1, description="Stages that the layers are split into.")
     hosts: Ways = Field(default=1, description="Nodes of one replica.")
+
+
+# Of whatever has an accelerator and a parallelism.
+SHARDS: Final = Rule(
+    "self.accelerator.count == 0 || self.parallelism.tensor * self.parallelism.pipeline"
+    " == self.accelerator.count * self.parallelism.hosts",
+    "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
+    holds=lambda spec: (
+        spec.accelerator.count == 0
+        or spec.parallelism.tensor * spec.parallelism.pipeline == spec.accelerator.count * spec.parallelism.hosts
+    ),
+    field=".parallelism",
+    expression="'tensor %d x pipeline %d does not fit accelerator.count %d x hosts %d; make the products equal'"
+    ".format([self.parallelism.tensor, self.parallelism.pipeline,"
+    " self.accelerator.count, self.parallelism.hosts])",
+    words=lambda spec: (
+        f"tensor {spec.parallelism.tensor} x pipeline {spec.parallelism.pipeline} does not fit "
+        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the products equal"
+    ),
+)

@@ -45,6 +45,8 @@ class LoadReport:
     `kv_exhausted_seconds`: when its live requests will have used up its KV blocks, by the ends that are expected
     of them; None while that is not foreseen.
 
+    `variant`: the kind of accelerator that it runs on, where its pool has several.
+
     `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet. `limit`:
     with so many requests, running and waiting, the pod is full and one more would only wait there; None while that
     is not known.
@@ -79,6 +81,7 @@ class LoadReport:
     served_adapters: tuple[str, ...] = ()
     kv_exhausted_seconds: float | None = None
     adapters_failed: tuple[tuple[str, str], ...] = ()
+    variant: str = ""
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from tidepool_api.contract import API_VERSION
 from tidepool_api.engine import Engine, Model
 from tidepool_api.engine_args import ADAPTER_FLAGS
-from tidepool_api.hardware import Accelerator, Parallelism
+from tidepool_api.hardware import SHARDS, Accelerator, Parallelism
 from tidepool_api.kube import Rule, Ruled
 from tidepool_api.metadata import Metadata
 from tidepool_api.placement import Access, Cache, Disaggregation, Disruption, PodTemplate, Rollout, Scheduling
@@ -21,23 +21,6 @@ KIND: Final = "ModelPool"
 # The longest name that is derived from a pool's is that of its Services, which are DNS labels.
 MAX_NAME_LENGTH: Final = 50
 
-SHARDS: Final = Rule(
-    "self.accelerator.count == 0 || self.parallelism.tensor * self.parallelism.pipeline"
-    " == self.accelerator.count * self.parallelism.hosts",
-    "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
-    holds=lambda spec: (
-        spec.accelerator.count == 0
-        or spec.parallelism.tensor * spec.parallelism.pipeline == spec.accelerator.count * spec.parallelism.hosts
-    ),
-    field=".parallelism",
-    expression="'tensor %d x pipeline %d does not fit accelerator.count %d x hosts %d; make the products equal'"
-    ".format([self.parallelism.tensor, self.parallelism.pipeline,"
-    " self.accelerator.count, self.parallelism.hosts])",
-    words=lambda spec: (
-        f"tensor {spec.parallelism.tensor} x pipeline {spec.parallelism.pipeline} does not fit "
-        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the products equal"
-    ),
-)
 NAME: Final = Rule(
     f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     f"must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a letter, since "
@@ -120,6 +103,15 @@ def _uris(spec: "ModelPoolSpec") -> tuple[str, ...]:
     return (spec.model.uri, *(adapter.uri for adapter in spec.model.adapters))
 
 
+MIXED: Final = Rule(
+    "!has(self.disaggregation) || !has(self.scaling) || !has(self.scaling.variants)"
+    " || size(self.scaling.variants) == 0",
+    "stands beside disaggregation, whose roles each have pods of one kind; leave one of the two out",
+    holds=lambda spec: spec.disaggregation is None or spec.scaling is None or not spec.scaling.variants,
+    field=".scaling.variants",
+)
+
+
 def _elsewhere(traffic: Traffic) -> tuple[str, ...]:
     shares = tuple(share.pool for share in traffic.split)
     return shares + traffic.fallback + ((traffic.mirror.pool,) if traffic.mirror is not None else ())
@@ -128,7 +120,7 @@ def _elsewhere(traffic: Traffic) -> tuple[str, ...]:
 class ModelPoolSpec(Ruled):
     """What is wanted of a pool."""
 
-    RULES = (SHARDS, SAME_NAMESPACE, CACHED, ADAPTER_CACHE, ADAPTER_ARGS)
+    RULES = (SHARDS, SAME_NAMESPACE, CACHED, ADAPTER_CACHE, ADAPTER_ARGS, MIXED)
 
     model: Model = Field(description="What is served, and under which names.")
     engine: Engine = Field(default_factory=Engine, description="The vLLM engine of each pod.")

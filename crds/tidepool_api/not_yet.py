@@ -68,9 +68,5 @@ MODELPOOL_NOT_YET: Final = (
     NotYet(
         "parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes", what="more than 1 is"
     ),
-    NotYet(
-        "scaling.variants", NOT_EMPTY, "leave it out", "the cheapest mix of accelerators that holds the targets"
-    ),
-    NotYet("scaling.schedules", NOT_EMPTY, "leave it out", "bounds that change by the clock"),
     NotYet("disaggregation", ANY, "leave it out", "prefill and decode apart"),
 )

@@ -87,10 +87,21 @@ class ScalingDecision(Document):
     forecast: Message | None = Field(default=None, description="What is expected, where the decision rests on it.")
 
 
+class RefusedReplicas(Document):
+    """Replicas that were wanted and not given."""
+
+    replicas: Count = Field(description="How many.")
+    reason: Annotated[str, Field(max_length=1024)] = Field(description="Stable word for programs.")
+    message: Message = Field(default="", description="Why, and what to do.")
+
+
 class ScalingStatus(Document):
     """What the autoscaler decided."""
 
     last_decision: ScalingDecision | None = Field(default=None, description="The decision that is in force.")
+    refused: RefusedReplicas | None = Field(
+        default=None, description="What the cluster, a quota or other pools leave this pool without."
+    )
     history: tuple[ScalingDecision, ...] = Field(
         default=(),
         max_length=HISTORY_LENGTH,
@@ -117,6 +128,17 @@ class AdapterStatus(Document):
     loaded_replicas: Count | None = Field(default=None, description="Pods whose engine answers to it.")
     reason: ShortText | None = Field(default=None, description="Stable word for programs, where it failed.")
     message: Message | None = Field(default=None, description="What happened and what to do.")
+
+
+class VariantStatus(Document):
+    """The pods of one kind of accelerator."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)] = Field(description="Name of the variant.")
+    replicas: Count = Field(default=0, description="Replicas of it that are wanted.")
+    ready_replicas: Count = Field(default=0, description="Pods of it that serve.")
+    current_revision: ShortText | None = Field(default=None, description="Revision of it that serves.")
+    update_revision: ShortText | None = Field(default=None, description="Revision of it that the spec asks for.")
+    stuck: bool = Field(default=False, description="Its newest revision did not come up in time.")
 
 
 class ModelPoolStatus(Document):
@@ -151,6 +173,12 @@ class ModelPoolStatus(Document):
     )
     figures: Figures | None = Field(default=None, description="Live figures of the pool, rounded.")
     capacity: Capacity | None = Field(default=None, description="What one replica can serve.")
+    variants: tuple[VariantStatus, ...] = Field(
+        default=(),
+        max_length=16,
+        description="The pods by kind of accelerator, where scaling has variants.",
+        json_schema_extra=map_list("name"),
+    )
     scaling: ScalingStatus | None = Field(default=None, description="What the autoscaler decided.")
     conditions: tuple[Condition, ...] = Field(
         default=(),

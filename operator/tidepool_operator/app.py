@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tidepool_api.trust import TrustedCallers
+from tidepool_operator.arbiter import Arbiter
 from tidepool_operator.autoscaler import Autoscaler, AutoscalerSettings
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.canary import Canary
@@ -22,6 +23,7 @@ from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.proof import OwnProof
+from tidepool_operator.cluster.quotas import Quotas
 from tidepool_operator.cluster.schema import Schema
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
@@ -91,6 +93,7 @@ class Operator:
         history = (
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
         )
+        self._nodes = Nodes(self._open, wanted=settings.reads_nodes)
         self._autoscaler = Autoscaler(
             self._view,
             history,
@@ -98,6 +101,7 @@ class Operator:
                 self._gateways.addresses, on_demand, time.monotonic, proof=proof.headers
             ),
             AutoscalerSettings(settings.scale_interval_seconds),
+            arbiter=Arbiter(self._nodes, Quotas(self._open, wanted=settings.reads_nodes), self._view),
         )
         self._publisher = Publisher(
             self._api,
@@ -118,7 +122,7 @@ class Operator:
             Sources(
                 self._autoscaler.board,
                 self._sidecars,
-                Nodes(self._open, wanted=settings.reads_nodes),
+                self._nodes,
                 self._gateways.serving,
                 self._names,
             ),

@@ -13,7 +13,7 @@ from tidepool_api.scaling import Mode
 from tidepool_operator.errors import OperatorError
 from tidepool_operator.foresight import Foresight
 from tidepool_operator.scaling.ahead import recalled, started
-from tidepool_operator.scaling.decide import decide
+from tidepool_operator.scaling.decide import decide, refused
 from tidepool_operator.scaling.model import Decision, Demand, Memory, PoolReading, ScaledPool
 from tidepool_operator.telemetry.history import Past, Work
 
@@ -68,14 +68,18 @@ class Board:
         """Keep a decision; True when it says something other than the one before."""
         before = self._last.get(key)
         self._last[key] = decision
-        if before is None or before.replicas != decision.replicas:
+        if before is None or (before.replicas, before.mix) != (decision.replicas, decision.mix):
             self._history.setdefault(key, deque(maxlen=HISTORY)).appendleft(decision)
-        return before is None or (before.replicas, before.reason) != (decision.replicas, decision.reason)
+        return before is None or _gist(before) != _gist(decision)
 
     def keep(self, keys: Collection[str]) -> None:
         """Forget every pool that is not among `keys`."""
         for key in self._last.keys() - set(keys):
             del self._last[key], self._history[key]
+
+
+def _gist(decision: Decision) -> tuple[int, str, Mapping[str, int], int]:
+    return decision.replicas, decision.reason, decision.mix, decision.refused.replicas if decision.refused else 0
 
 
 class History(Protocol):
@@ -118,6 +122,16 @@ class Gateways(Protocol):
         ...
 
 
+class Arbitrates(Protocol):
+    """Who judges all decisions of a look together."""
+
+    async def settled(
+        self, now: float, decided: Sequence[tuple[ScaledPool, Decision, Mapping[str, int]]]
+    ) -> Sequence[Decision]:
+        """The decisions with the replicas that each pool may have now, in their order."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AutoscalerSettings:
     """How often pools are looked at."""
@@ -139,6 +153,7 @@ class Autoscaler:
         gateways: Callable[[Callable[[str], None]], Gateways],
         settings: AutoscalerSettings = AutoscalerSettings(),
         clock: Callable[[], float] = time.time,
+        arbiter: Arbitrates | None = None,
     ) -> None:
         self.board = Board()
         self.gateways = gateways(self.on_demand)
@@ -146,6 +161,7 @@ class Autoscaler:
         self._history = history
         self._settings = settings
         self._clock = clock
+        self._arbiter = arbiter
         self._memory: dict[str, Memory] = {}
         self._foresight = Foresight(history, settings.interval_seconds)
         self._asked: set[str] = set()
@@ -192,7 +208,7 @@ class Autoscaler:
             self._memory[pool.key] = started(self._memory.get(pool.key, Memory()), pool.pods)
         read = [(pool, readings[pool.key]) for pool in pools if pool.key in readings]
         await self._foresight.look(now, read, self._memory)
-        await self._act(now, read)
+        await self._act(now, read, self._arbiter)
 
     async def wake(self) -> None:
         """Decide the pools at zero that gateways ask for, without waiting for a tick or for Prometheus."""
@@ -201,9 +217,18 @@ class Autoscaler:
             pools = [pool for pool in self._cluster.scaled_pools() if pool.replicas == 0 and pool.key in asked]
             await self._act(self._clock(), [(pool, PoolReading(pool.key)) for pool in pools])
 
-    async def _act(self, now: float, read: Iterable[tuple[ScaledPool, PoolReading]]) -> None:
-        decided = [(pool, self._decide(now, pool, reading)) for pool, reading in read]
-        await asyncio.gather(*(self._carry_out(pool, decision) for pool, decision in decided))
+    async def _act(
+        self, now: float, read: Iterable[tuple[ScaledPool, PoolReading]], arbiter: Arbitrates | None = None
+    ) -> None:
+        # Before anything is told: the mix is as last told.
+        decided = [(pool, self._decide(now, pool, reading), self._mix(pool)) for pool, reading in read]
+        final: Sequence[Decision] = [decision for _, decision, _ in decided]
+        if arbiter is not None:
+            final = await arbiter.settled(now, decided)
+        pools = [pool for pool, _, _ in decided]
+        for pool, decision in zip(pools, final, strict=True):
+            self._tell(now, pool, decision)
+        await asyncio.gather(*(self._carry_out(*each) for each in zip(pools, final, strict=True)))
 
     def _decide(self, now: float, pool: ScaledPool, reading: PoolReading) -> Decision:
         reading = replace(reading, demand=self.gateways.demand(pool.key), identity=pool.identity)
@@ -211,12 +236,23 @@ class Autoscaler:
         if (taught := self._foresight.recalled(pool.key)) is not None:
             memory = recalled(memory, taught)
         forecast = self._foresight.get(pool.key)
-        decision, memory = decide(now, reading, pool.spec, pool.replicas, memory, forecast)
+        decision, memory = decide(now, reading, pool.spec, pool.replicas, memory, forecast, self._mix(pool))
         self._memory[pool.key] = memory
+        return decision
+
+    def _tell(self, now: float, pool: ScaledPool, decision: Decision) -> None:
+        memory = self._memory.get(pool.key)
+        if memory is not None and decision.refused is not None:
+            self._memory[pool.key] = refused(now, memory, decision)
         if self.board.put(pool.key, decision):
             log.info("pool %s: %s: %s", pool.key, decision.reason, decision.message)
             self._cluster.mark_due(pool.key)
-        return decision
+
+    def _mix(self, pool: ScaledPool) -> Mapping[str, int]:
+        """Replicas by variant: as last decided, where that was carried out and the status may not say so yet."""
+        last = self.board.get(pool.key)
+        carried_out = last is not None and last.replicas == pool.replicas and pool.spec.mode is Mode.AUTO
+        return last.mix if last is not None and carried_out else pool.mix
 
     async def _carry_out(self, pool: ScaledPool, decision: Decision) -> None:
         if pool.spec.mode is Mode.RECOMMEND or decision.replicas == pool.replicas:

@@ -2,22 +2,25 @@
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from tidepool_api.contract import ENGINE_CONTAINER, TLS_LABEL
+from tidepool_api.contract import ENGINE_CONTAINER, TLS_LABEL, VARIANT_LABEL
 from tidepool_api.routing import FleetPool, FleetWorkflow
 from tidepool_api.scaling import Scaling
+from tidepool_operator.arbiter import Asks
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, POD, Object
 from tidepool_operator.cluster.store import Key, Store, key_of
-from tidepool_operator.pool.model import parse_time
+from tidepool_operator.pool.model import Observed, RenderSettings, parse_time
 from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
+from tidepool_operator.pool.room import shape_of
 from tidepool_operator.pool.sidecar_tls import endpoints
+from tidepool_operator.pool.variants import device_of, rendered
+from tidepool_operator.pool.variants import told as variants_told
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
 from tidepool_operator.scaling.spec import from_api
 
@@ -49,6 +52,7 @@ class View:
         self._tls = tls  # gateways speak TLS with the sidecars that can
         self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
         self._fleet: dict[str, tuple[int, FleetPool]] = {}
+        self._asks: dict[str, tuple[int, Asks | None]] = {}
 
     def scaled_pools(self) -> Sequence[ScaledPool]:
         """All pools with a sound `scaling` that are not being deleted."""
@@ -56,10 +60,17 @@ class View:
         self._forget({raw["metadata"]["uid"] for raw in pools})
         return [
             ScaledPool(
-                key.namespace, key.name, raw["spec"].get("replicas", 1), spec, self._live(key), _identity(raw)
+                key.namespace,
+                key.name,
+                raw["spec"].get("replicas", 1),
+                spec,
+                pods,
+                _identity(raw),
+                _mix(raw, spec, pods),
             )
             for raw in pools
             if (key := key_of(raw)) and (spec := self._scaling_of(raw)) is not None
+            for pods in [self._live(key)]
         ]
 
     def gateways(self) -> Mapping[str, str]:
@@ -117,6 +128,18 @@ class View:
             found.append(FleetWorkflow(name=str(key_of(raw)), spec=raw["spec"]))
         return tuple(found)
 
+    def asks(self, key: str) -> Asks | None:
+        """What a pool's pods ask for, None while its spec is unsound; rendered once a generation."""
+        namespace, _, name = key.partition("/")
+        raw = self._store.get(MODEL_POOL, Key(namespace, name))
+        if raw is None:
+            return None
+        uid, generation = raw["metadata"]["uid"], raw["metadata"].get("generation", 0)
+        known = self._asks.get(uid)
+        if known is None or known[0] != generation:
+            known = self._asks[uid] = (generation, _asks_of(raw))
+        return known[1]
+
     def _scaling_of(self, raw: Object) -> ScalingSpec | None:
         uid, generation = raw["metadata"]["uid"], raw["metadata"].get("generation", 0)
         known = self._scaling.get(uid)
@@ -129,6 +152,8 @@ class View:
             del self._scaling[gone]
         for gone in self._fleet.keys() - uids:
             del self._fleet[gone]
+        for gone in self._asks.keys() - uids:
+            del self._asks[gone]
 
     def _live(self, key: Key) -> tuple[LivePod, ...]:
         return tuple(
@@ -137,6 +162,8 @@ class View:
                 pod_state(pod),
                 startup_seconds(pod),
                 parse_time(pod["metadata"].get("creationTimestamp")),
+                (pod["metadata"].get("labels") or {}).get(VARIANT_LABEL, ""),
+                pod["metadata"].get("uid", ""),
             )
             for pod in self._store.of_pool(POD, key)
             if not pod["metadata"].get("deletionTimestamp")
@@ -173,7 +200,30 @@ def startup_seconds(pod: Object) -> float | None:
 def _identity(raw: Object) -> str:
     """The revision that serves most likely: a new one is another model, or other flags."""
     status = raw.get("status") or {}
+    if status.get("variants"):
+        # They come and go with the mix; what the spec asks for does not.
+        return str(status.get("updateRevision") or "")
     return str(status.get("currentRevision") or status.get("updateRevision") or "")
+
+
+def _mix(raw: Object, spec: ScalingSpec, pods: Sequence[LivePod]) -> Mapping[str, int]:
+    """Replicas by variant as the status has them, else as the pods are."""
+    if not spec.variants:
+        return {}
+    return variants_told(raw.get("status") or {}) or Counter(pod.variant for pod in pods if pod.variant)
+
+
+def _asks_of(raw: Object) -> Asks | None:
+    pool, problems = read(raw)
+    if problems:
+        return None
+    # Which router it will be makes no difference to what the pod asks for.
+    observed = Observed(pool=pool, raw_status={}, settings=RenderSettings("router", ""))
+    made = rendered(observed)
+    return Asks(
+        pool.spec.scheduling.priority_class_name,
+        {one.variant: (shape_of(one.template), *device_of(pool, one.variant)) for one in made},
+    )
 
 
 def _parsed(spec: Mapping[str, Any]) -> ScalingSpec | None:
@@ -181,5 +231,5 @@ def _parsed(spec: Mapping[str, Any]) -> ScalingSpec | None:
         return None
     try:
         return from_api(Scaling.model_validate(spec["scaling"]))
-    except ValidationError:
+    except ValueError:  # pydantic's is one
         return None  # the reconcile says what is wrong with it

@@ -48,6 +48,7 @@ class Options:
     model: str | None = None
     peers: str | None = None
     pod_address: str | None = None
+    variant: str = ""  # the kind of accelerator, where the pool has several
     fleet_file: Path | None = None
     keys_file: Path | None = None
     decisions_file: Path | None = None
@@ -130,6 +131,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         tls_port=given.tls_port,
         peers=given.peers,
         pod_address=environment.get("POD_IP") or None,
+        variant=environment.get("POD_VARIANT") or "",
     )
 
 

@@ -93,6 +93,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "is not a number or a percentage": ("100%", "Auto"),
     "is not the name of a header": ("x-tier", "x tier"),
     "is not an address without a user": ("https://a.b:8443/c?d=e", "http://user@a.b/"),
+    "is not a cron expression of five": ("0 8 * * MON-FRI", "@daily"),
+    "is not the name of a time zone": ("America/Argentina/Buenos_Aires", "/etc/localtime"),
     "is not a step's name": ("step_2", "Step-2"),
 }
 
@@ -209,11 +211,42 @@ POOL: dict[tuple[str, str], Change] = {
         },
         "spec.scaling.variants[0].accelerator.tolerations[0].key",
     ),
+    ("spec.scaling.variants[]", "does not fit the accelerators"): Change(
+        {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "accelerator": {"count": 0}}},
+        {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "accelerator": {"count": 2}}},
+        "spec.scaling.variants[0].parallelism",
+        "tensor 1 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+    ),
+    ("spec.scaling.variants[]", "more than one host is not built yet"): Change(
+        {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "parallelism": {"hosts": 1}}},
+        {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "parallelism": {"tensor": 2, "hosts": 2}}},
+        "spec.scaling.variants[0].parallelism.hosts",
+    ),
+    ("spec.scaling.variants[]", "serves nothing"): Change(
+        {"spec.scaling.variants[0]": {"name": "a", "cost": "0", "capacity": "500m"}},
+        {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "capacity": "0"}},
+        "spec.scaling.variants[0].capacity",
+    ),
+    ("spec", "stands beside disaggregation"): Change(
+        {"spec.scaling.variants": [{"name": "a", "cost": "1"}]},
+        {"spec.scaling.variants": [{"name": "a", "cost": "1"}], "spec.disaggregation": {}},
+        "spec.scaling.variants",
+    ),
     ("spec.scaling", "is below minReplicas"): Change(
         {"spec.scaling": {"minReplicas": 2, "maxReplicas": 2}},
         {"spec.scaling": {"minReplicas": 2, "maxReplicas": 1}},
         "spec.scaling.maxReplicas",
         "1 is below minReplicas 2; raise maxReplicas or lower minReplicas",
+    ),
+    ("spec.scaling", "has a schedule whose minReplicas"): Change(
+        {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 9, "maxReplicas": 9}]},
+        {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 9}]},
+        "spec.scaling.schedules",
+    ),
+    ("spec.scaling.schedules[]", "bounds nothing"): Change(
+        {"spec.scaling.schedules[0]": {"cron": "0 8 * * *", "maxReplicas": 3}},
+        {"spec.scaling.schedules[0]": {"cron": "0 8 * * *", "duration": "1h"}},
+        "spec.scaling.schedules[0]",
     ),
     ("spec.routing.priorities", "has a name of more than 63"): Change(
         {"spec.routing.priorities": {"p" * 63: 1}},
@@ -280,11 +313,6 @@ NOT_YET: dict[str, tuple[Json, Json]] = {
     "parallelism.hosts": (
         {"spec.parallelism": {"tensor": 2, "hosts": 1}},
         {"spec.parallelism": {"tensor": 4, "hosts": 2}},
-    ),
-    "scaling.variants": ({"spec.scaling.variants": []}, {"spec.scaling.variants": [{"name": "a", "cost": "1"}]}),
-    "scaling.schedules": (
-        {"spec.scaling.schedules": []},
-        {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 2}]},
     ),
     "disaggregation": ({"spec.replicas": 3}, {"spec.disaggregation": {}}),
 }

@@ -55,8 +55,18 @@ FULL_POOL: Json = {
                 "scaleDown": {"stabilizationWindow": "300s", "policies": [{"type": "Pods", "value": 1}]},
             },
             "idleAfter": "10m",
-            "variants": [],
-            "schedules": [],
+            "variants": [
+                {
+                    "name": "small",
+                    "accelerator": {"count": 1, "tolerations": [{"operator": "Exists"}]},
+                    "parallelism": {"tensor": 1},
+                    "cost": "1.5",
+                    "capacity": "2",
+                }
+            ],
+            "schedules": [
+                {"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "minReplicas": 2, "duration": "10h"}
+            ],
         },
         "routing": {
             "policy": "Predicted",
@@ -115,17 +125,8 @@ FULL_POOL: Json = {
 
 # What no part serves yet: right in shape, refused all the same.
 NOT_YET_POOL: Json = copy.deepcopy(FULL_POOL)
-NOT_YET_POOL["spec"]["scaling"]["variants"] = [
-    {
-        "name": "small",
-        "accelerator": {"count": 1, "tolerations": [{"operator": "Exists"}]},
-        "parallelism": {"tensor": 1},
-        "cost": "1.5",
-    }
-]
-NOT_YET_POOL["spec"]["scaling"]["schedules"] = [
-    {"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "minReplicas": 2}
-]
+# Variants and disaggregation exclude each other.
+NOT_YET_POOL["spec"]["scaling"]["variants"] = []
 NOT_YET_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1}, "connector": "Nixl"}
 NOT_YET_POOL["spec"]["parallelism"]["hosts"] = 2
 NOT_YET_POOL["spec"]["accelerator"]["count"] = 1

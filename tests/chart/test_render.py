@@ -314,7 +314,10 @@ def test_nodes_are_read_with_a_list_of_namespaces_only_where_it_is_said(render: 
     values = {"watchNamespaces": ["team-a"], "rbac.readNodes": True, "rbac.aggregate": False}
     (role,) = render(values).all("ClusterRole")
 
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes", "pods", "resourcequotas"], "verbs": ["list"]},
+        {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["list"]},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tidepool_api.scaling import Mode
 from tidepool_operator.autoscaler import HISTORY, Autoscaler, AutoscalerSettings, Board
 from tidepool_operator.errors import Unavailable
 from tidepool_operator.scaling.capacity import Load
+from tidepool_operator.scaling.mix import Kind
 from tidepool_operator.scaling.model import (
     Decision,
     Demand,
@@ -20,6 +21,7 @@ from tidepool_operator.scaling.model import (
     LivePod,
     PodState,
     PoolReading,
+    Refused,
     ScaledPool,
     ScalingSpec,
 )
@@ -134,6 +136,17 @@ class World:
     def busy(self, kv: float) -> None:
         self.history.readings[KEY] = dataclasses.replace(pool(pod(kv=kv)), key=KEY)
 
+    def judged_by(self, arbiter: "Arbiter") -> "Arbiter":
+        """Begin anew with somebody who judges all decisions together."""
+        settings = AutoscalerSettings(interval_seconds=0.01)
+        self.autoscaler = Autoscaler(
+            self.cluster, self.history, Gateways, settings, lambda: self.now, arbiter=arbiter
+        )
+        gateways = self.autoscaler.gateways
+        assert isinstance(gateways, Gateways)
+        self.gateways = gateways
+        return arbiter
+
     async def tick(self, seconds: float = 5.0) -> None:
         self.now += seconds
         await self.autoscaler.tick()
@@ -213,6 +226,74 @@ async def test_what_the_past_taught_of_a_replica_is_known_at_the_first_look(worl
     assert decision is not None
     assert decision.learned is not None
     assert "some 50 readings" in decision.learned.source
+
+
+@dataclass
+class Arbiter:
+    """Gives every pool `most` replicas at most."""
+
+    most: int = 8
+    judged: int = 0
+
+    async def settled(
+        self, now: float, decided: Sequence[tuple[ScaledPool, Decision, Mapping[str, int]]]
+    ) -> Sequence[Decision]:
+        self.judged += 1
+        return [self._given(decision) for _, decision, _ in decided]
+
+    def _given(self, decision: Decision) -> Decision:
+        if decision.replicas <= self.most:
+            return decision
+        refused = Refused(decision.replicas - self.most, "AcceleratorsShort", "add nodes")
+        return dataclasses.replace(decision, replicas=self.most, reason=refused.reason, refused=refused)
+
+
+async def test_what_a_pool_is_refused_is_not_written_and_is_told_once(world: World) -> None:
+    arbiter = world.judged_by(Arbiter(most=2))
+    world.cluster.put(1)
+    world.history.readings[KEY] = dataclasses.replace(pool(pod("a", kv=2.4)), key=KEY)
+
+    for _ in range(4):
+        await world.tick()
+
+    assert world.writes() == [(KEY, 2)]
+    assert arbiter.judged == 4
+    decision = world.autoscaler.board.get(KEY)
+    assert decision is not None
+    assert (decision.replicas, decision.reason) == (2, "AcceleratorsShort")
+    assert decision.refused is not None
+    assert decision.refused.replicas == 1
+    assert world.cluster.due == [KEY]
+
+
+async def test_a_pool_wakes_without_being_judged(world: World) -> None:
+    """One replica of a pool that somebody waits for does not wait for a look at the cluster."""
+    arbiter = world.judged_by(Arbiter(most=0))
+    world.cluster.put(0)
+    world.gateways.hold(KEY, 1)
+
+    await world.autoscaler.wake()
+
+    assert (world.writes(), arbiter.judged) == ([(KEY, 1)], 0)
+
+
+async def test_a_mix_goes_on_from_what_was_decided_last(world: World) -> None:
+    """Also while the status does not say so yet: its writer comes later."""
+    kinds = (Kind("l4", 1.0, 1.0), Kind("a100", 3.0, 4.0))
+    world.cluster.put(1, spec=dataclasses.replace(SPEC, min_replicas=1, variants=kinds))
+    world.cluster.pools[KEY] = dataclasses.replace(world.cluster.pools[KEY], mix={"l4": 1})
+    full = dataclasses.replace(pod("a", kv=3.2), variant="l4")
+    world.history.readings[KEY] = dataclasses.replace(pool(full), key=KEY)
+
+    await world.tick()
+    first = world.autoscaler.board.get(KEY)
+    await world.tick()
+    second = world.autoscaler.board.get(KEY)
+
+    assert first is not None
+    assert second is not None
+    assert first.mix == second.mix == {"l4": 1, "a100": 1}
+    assert first.replicas == world.cluster.pools[KEY].replicas == 2
 
 
 async def test_only_the_leader_decides_and_a_new_one_starts_without_a_past(world: World) -> None:

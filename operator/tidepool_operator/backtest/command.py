@@ -4,16 +4,16 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import ValidationError
 
 from tidepool_api.scaling import Scaling
 from tidepool_api.units import duration_seconds
 from tidepool_operator.backtest import recorded
+from tidepool_operator.backtest.advice import Advice, Case, advice
 from tidepool_operator.backtest.plant import Engine
 from tidepool_operator.backtest.policies import Dynamo, Hpa, Knative, Oracle, Ours, Policy, Static
 from tidepool_operator.backtest.replay import Demand, Outcome, Targets, binned, foreseen, needed, replay
@@ -50,6 +50,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     outcomes = outcomes_of(asked)
     sys.stdout.write(report(outcomes) + "\n")
+    if given.advice:
+        found = [each.told() for each in advice_of(asked, outcomes["tidepool"])]
+        sys.stdout.write("\n".join(["Settings that this past would change:", *(found or ["none"])]) + "\n")
     if plot is not None:
         plot(given.plot, asked.demand, asked.engine, asked.targets, asked.startup_seconds, outcomes["tidepool"])
     return 0
@@ -77,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="seconds of a step, of a prompt token, of an output token in a step, such as "
         f"{','.join(f'{each:g}' for each in PRIOR)}; else what Prometheus tells of the last hour, else these",
+    )
+    parser.add_argument(
+        "--advice",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="play changes of the pool's settings too, and tell those that pay",
     )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw it; needs tidepool[plot]")
     return parser
@@ -140,12 +149,9 @@ def _document(path: Path) -> dict[str, Any]:
 def pool(document: dict[str, Any], path: Path) -> tuple[ScalingSpec, Targets]:
     """The pool's scaling, with prediction on. Raises ConfigurationError."""
     try:
-        scaling = Scaling.model_validate(document["spec"]["scaling"])
-    except (KeyError, TypeError, ValidationError) as error:
+        plain = replace(from_api(Scaling.model_validate(document["spec"]["scaling"])), predicts=True)
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path} is no ModelPool with spec.scaling: {_first_line(error)}") from error
-    plain = from_api(
-        scaling.model_copy(update={"prediction": scaling.prediction.model_copy(update={"enabled": True})})
-    )
     targets = Targets(
         plain.time_to_first_token_seconds or FIRST_TOKEN_SECONDS,
         plain.time_per_output_token_seconds or PER_TOKEN_SECONDS,
@@ -174,6 +180,20 @@ def outcomes_of(asked: Asked) -> dict[str, Outcome]:
         name: replay(asked.demand, asked.engine, asked.targets, make(), asked.startup_seconds, first)
         for name, make in _policies(asked, needs.tolist()).items()
     }
+
+
+def advice_of(asked: Asked, outcome: Outcome) -> list[Advice]:
+    """Changes of the pool's settings that would have paid; `outcome` is what came of those that it has."""
+    demand, startup = asked.demand, asked.startup_seconds
+    needs = needed(demand, asked.engine, asked.targets)
+    known = foreseen(*binned(demand), startup, demand.tick_seconds, asked.spec.season_seconds)
+
+    def play(spec: ScalingSpec) -> Outcome:
+        first = min(max(1, math.ceil(float(needs[:20].mean()))), spec.max_replicas)
+        return replay(demand, asked.engine, asked.targets, Ours(spec, startup, known), startup, first)
+
+    case = Case(demand, asked.spec, asked.targets, asked.engine, startup, needs.tolist(), outcome)
+    return advice(case, play)
 
 
 def _policies(asked: Asked, needs: list[float]) -> dict[str, Callable[[], Policy]]:

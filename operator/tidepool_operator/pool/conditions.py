@@ -15,6 +15,7 @@ from tidepool_operator.pool.fleet import Counted
 from tidepool_operator.pool.model import Observed
 from tidepool_operator.pool.reasons import Reason, explain
 from tidepool_operator.pool.render import Rendered, router_image
+from tidepool_operator.pool.variants import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Picture:
     stuck: bool = False
     preloading: Finding | None = None
     adapters: tuple[Progress, ...] | None = None  # None: not looked at
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +163,23 @@ def _capacity(picture: Picture) -> Verdict:
     revisions = [entry for entry in (picture.new, *picture.olds) if entry is not None]
     short = sum(entry.short_of_accelerators for entry in revisions)
     if short:
-        missing = short * accelerator.count
-        what = f"{short} pods wait for {missing} more {accelerator.resource}"
+        what = f"{short} pods wait for {short * accelerator.count} more {accelerator.resource}"
+        if len(picture.parts) > 1:
+            what = f"{short} pods wait for accelerators: {_waiting(picture.parts)}"
         reason = Reason.INSUFFICIENT_ACCELERATORS
         return _no(kind, reason, explain(reason, what))
     other = next((entry for entry in picture.findings if entry.reason in UNPLACED), None)
     if other is not None:
         return _no(kind, other.reason, explain(other.reason, other.what))
     return _yes(kind, Reason.ENOUGH, "Every pod has found its place.")
+
+
+def _waiting(parts: tuple[Part, ...]) -> str:
+    """Pods without an accelerator by variant."""
+    found = {
+        part.rendered.variant: sum(one.short_of_accelerators for one in (part.new, *part.olds)) for part in parts
+    }
+    return ", ".join(f"{count} of {name}" for name, count in found.items() if count)
 
 
 def _scaling_active(observed: Observed) -> Verdict:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidepool_api.contract import POD_DELETION_COST, REVISION_LABEL
+from tidepool_api.contract import POD_DELETION_COST, REVISION_LABEL, VARIANT_LABEL
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.diagnosis import Finding, diagnose
 from tidepool_operator.pool.model import Clues, Object, parse_time
@@ -27,6 +27,7 @@ class PodFacts:
     finding: Finding | None
     unplaced_since: float | None = None  # when the scheduler looked and found no node
     leaving_since: float | None = None  # when it was told to go
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class Counted:
     def replicas(self) -> int:
         """spec.replicas of the Deployment, 0 without one."""
         return int(self.deployment["spec"].get("replicas", 1)) if self.deployment else 0
+
+    @property
+    def variant(self) -> str:
+        """The kind of accelerator, where the pool has several."""
+        labels = (self.deployment["metadata"].get("labels") or {}) if self.deployment else {}
+        return labels.get(VARIANT_LABEL) or next((pod.variant for pod in self.pods), "")
 
     @property
     def live(self) -> tuple[PodFacts, ...]:
@@ -88,6 +95,7 @@ def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFact
         finding=diagnose(pod, accelerator, clues),
         unplaced_since=(parse_time(placed.get("lastTransitionTime")) or created) if refused else None,
         leaving_since=_leaving_since(metadata),
+        variant=(metadata.get("labels") or {}).get(VARIANT_LABEL, ""),
     )
 
 

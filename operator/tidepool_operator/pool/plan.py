@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tidepool_api.contract import VARIANT_LABEL
 from tidepool_api.status import AdapterState
-from tidepool_operator.pool import adapters, progress, render, zero
+from tidepool_operator.pool import adapters, progress, render, variants, zero
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.conditions import Picture
 from tidepool_operator.pool.diagnosis import Finding, deployment_finding
@@ -17,6 +18,7 @@ from tidepool_operator.pool.ownership import is_own, may_take
 from tidepool_operator.pool.preload import Preload, preload, there, unready
 from tidepool_operator.pool.reasons import Reason
 from tidepool_operator.pool.status import outcome
+from tidepool_operator.pool.variants import Part
 from tidepool_operator.pool.victims import choose
 
 # What somebody else still holds (a pool of the same name that is being deleted) is looked at again soon.
@@ -41,25 +43,33 @@ def plan(observed: Observed, now: float) -> Plan:
     revisions = _revisions(observed)
     if observed.problems:
         return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, "; ".join(observed.problems)), now)
-    rendered = render.render(observed.pool, observed.settings, there(observed))
+    made = variants.rendered(observed, there(observed))
     if observed.taken:
         what = f"{', '.join(observed.taken)} exists already and does not belong to this pool"
-        return _refused(observed, rendered, revisions, Finding(Reason.NAME_TAKEN, what), now)
-    refusal = observed.refused.get(rendered.revision)
-    if refusal is not None:
-        what = f"The API server refuses the pods: {refusal}"
-        return _refused(observed, rendered, revisions, Finding(Reason.POD_TEMPLATE_REJECTED, what), now)
-    return _serve(observed, rendered, revisions, now)
+        return _refused(observed, made, revisions, Finding(Reason.NAME_TAKEN, what), now)
+    for one in made:
+        refusal = observed.refused.get(one.revision)
+        if refusal is not None:
+            whose = f"the pods of variant {one.variant}" if one.variant else "the pods"
+            what = f"The API server refuses {whose}: {refusal}"
+            return _refused(observed, made, revisions, Finding(Reason.POD_TEMPLATE_REJECTED, what), now)
+    return _serve(observed, made, revisions, now)
 
 
 def _revisions(observed: Observed) -> dict[str, Counted]:
-    accelerator = observed.pool.spec.accelerator.resource
     deployments = [
         item for item in observed.objects if item["kind"] == "Deployment" and may_take(observed.pool, item)
     ]
     clues = observed.clues
-    facts = (pod_facts(pod, accelerator, clues.get(pod["metadata"]["name"], NO_CLUES)) for pod in observed.pods)
+    facts = (
+        pod_facts(pod, _accelerator(observed, pod), clues.get(pod["metadata"]["name"], NO_CLUES))
+        for pod in observed.pods
+    )
     return count(deployments, facts)
+
+
+def _accelerator(observed: Observed, pod: Object) -> str:
+    return variants.device_of(observed.pool, (pod["metadata"].get("labels") or {}).get(VARIANT_LABEL, ""))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +81,24 @@ class _Counts:
     wants_loads: bool = False
 
 
-def _serve(observed: Observed, rendered: render.Rendered, revisions: Mapping[str, Counted], now: float) -> Plan:
-    new = revisions.get(rendered.revision, Counted(rendered.revision, None))
-    olds = tuple(entry for name, entry in revisions.items() if name != rendered.revision)
+def _serve(
+    observed: Observed, rendered: Sequence[render.Rendered], revisions: Mapping[str, Counted], now: float
+) -> Plan:
+    parts = variants.parts(observed, rendered, revisions)
+    new = variants.together([part.new for part in parts])
     loads = preload(observed)
     if loads.waits is not None and not new.replicas:
-        return _prepare(observed, rendered, revisions, loads, now)
-    stuck = progress.stuck(observed, new, olds, now)
-    aims = goals(observed, rendered, new, olds, now, stuck=stuck)
-    counts = _counts(aims, (new, *olds), observed)
-    extra = (*loads.makes, *_slice(observed, (new, *olds)))
+        return _prepare(observed, parts, loads, now)
+    parts = tuple(replace(part, stuck=progress.stuck(part.observed, part.new, part.olds, now)) for part in parts)
+    aims = _aims(parts, now)
+    every = [entry for part in parts for entry in (part.new, *part.olds)]
+    counts = _counts(aims, every, observed)
+    deployments = [_deployment(part, aims[part.new.revision]) for part in parts]
     made, checks, leftover = _wanted(
-        observed, (*rendered.objects, *extra, _deployment(observed, rendered, new, aims))
+        observed, (*parts[0].rendered.objects, *loads.makes, *_slice(observed, every), *deployments)
     )
     progressed = _adapters(observed, new, loads)
-    picture = Picture(observed, rendered, new, olds, _findings(new, olds), stuck=stuck, adapters=progressed)
+    picture = replace(_picture(observed, parts, [part.new for part in parts]), adapters=progressed)
     told = outcome(picture, now)
     waits = [_LEFTOVER_SECONDS] if leftover else []
     return Plan(
@@ -93,12 +106,39 @@ def _serve(observed: Observed, rendered: render.Rendered, revisions: Mapping[str
         applies=made,
         marks=counts.marks,
         scales=counts.scales,
-        deletes=(*_finished(observed, new, olds), *loads.garbage, *_slice_gone(observed, (new, *olds))),
+        deletes=(
+            *(item for part in parts for item in _finished(part)),
+            *loads.garbage,
+            *_slice_gone(observed, every),
+        ),
         status=told.status,
         notes=told.notes,
         wants_loads=counts.wants_loads or _wants_adapters(observed, new),
-        wants_room=observed.room is None and not stuck and rolls(observed, new, olds),
-        requeue_after_seconds=_again(observed, new, olds, now, [*waits, *_until_adapters(observed, progressed)]),
+        wants_room=observed.room is None and any(not part.stuck and _rolls(part) for part in parts),
+        requeue_after_seconds=_again(parts, now, [*waits, *_until_adapters(observed, progressed)]),
+    )
+
+
+def _aims(parts: Sequence[Part], now: float) -> dict[str, int]:
+    """Replicas by revision."""
+    aims: dict[str, int] = {}
+    for part in parts:
+        aims |= goals(part.observed, part.rendered, part.new, part.olds, now, stuck=part.stuck)
+    return aims
+
+
+def _picture(observed: Observed, parts: Sequence[Part], news: Sequence[Counted]) -> Picture:
+    """The parts as one pool; `news` are the new revisions whose pods are to be looked at."""
+    new = variants.together([part.new for part in parts])
+    olds = tuple(old for part in parts for old in part.olds)
+    return Picture(
+        observed,
+        parts[0].rendered,
+        new,
+        olds,
+        _findings(news, olds),
+        stuck=any(part.stuck for part in parts),
+        parts=tuple(parts),
     )
 
 
@@ -121,14 +161,18 @@ def _until_adapters(observed: Observed, progressed: Sequence[adapters.Progress])
     return [*waits, _ADAPTER_SECONDS] if AdapterState.LOADING in states else waits
 
 
-def _again(
-    observed: Observed, new: Counted, olds: Sequence[Counted], now: float, waits: list[float]
-) -> float | None:
+def _rolls(part: Part) -> bool:
+    return rolls(part.observed, part.new, part.olds)
+
+
+def _again(parts: Sequence[Part], now: float, waits: list[float]) -> float | None:
     waits = list(waits)
-    if observed.room is not None and rolls(observed, new, olds):
-        waits.append(_ROOM_SECONDS)
-    deadline = progress.until_deadline(observed, new, now)
-    return min([*waits, *([] if deadline is None else [deadline])], default=None)
+    for part in parts:
+        if part.observed.room is not None and _rolls(part):
+            waits.append(_ROOM_SECONDS)
+        deadline = progress.until_deadline(part.observed, part.new, now)
+        waits += [] if deadline is None else [deadline]
+    return min(waits, default=None)
 
 
 def _counts(aims: Mapping[str, int], revisions: Sequence[Counted], observed: Observed) -> _Counts:
@@ -150,40 +194,35 @@ def _counts(aims: Mapping[str, int], revisions: Sequence[Counted], observed: Obs
     return _Counts(tuple(scales), tuple(marks), wants_loads)
 
 
-def _prepare(
-    observed: Observed, rendered: render.Rendered, revisions: Mapping[str, Counted], loads: Preload, now: float
-) -> Plan:
+def _prepare(observed: Observed, parts: Sequence[Part], loads: Preload, now: float) -> Plan:
     """Everything but the new revision's pods, whose files are not there yet; what serves goes on."""
-    new = revisions.get(rendered.revision, Counted(rendered.revision, None))
-    olds = tuple(entry for name, entry in revisions.items() if name != rendered.revision)
-    made, _, leftover = _wanted(observed, (*rendered.objects, *loads.makes, *_slice(observed, (new, *olds))))
+    every = [entry for part in parts for entry in (part.new, *part.olds)]
+    olds = [old for part in parts for old in part.olds]
+    made, _, leftover = _wanted(observed, (*parts[0].rendered.objects, *loads.makes, *_slice(observed, every)))
     # What can never work is told before hours of loading.
-    checks = () if new.deployment else (stamped(render.deployment(observed.pool, rendered, 0)),)
-    findings = (*_findings(Counted("", None), olds), *([loads.waits] if loads.waits else []))
-    picture = Picture(observed, rendered, new, olds, findings, preloading=loads.waits)
-    told = outcome(replace(picture, adapters=_adapters(observed, new, loads)), now)
-    counts = _counts(goals(observed, rendered, new, olds, now, stuck=True), olds, observed) if olds else _Counts()
+    checks = tuple(
+        stamped(render.deployment(part.observed.pool, part.rendered, 0))
+        for part in parts
+        if part.new.deployment is None
+    )
+    picture = _picture(observed, parts, ())
+    findings = (*picture.findings, *([loads.waits] if loads.waits else []))
+    progressed = _adapters(observed, variants.together([part.new for part in parts]), loads)
+    told = outcome(replace(picture, findings=findings, preloading=loads.waits, adapters=progressed), now)
+    held = [replace(part, stuck=True) for part in parts if part.olds]
+    counts = _counts(_aims(held, now), olds, observed) if olds else _Counts()
     waits = [_LEFTOVER_SECONDS] if leftover else [_LOADER_SECONDS] if unready(observed) else []
     return Plan(
         checks=checks,
         applies=made,
         marks=counts.marks,
         scales=counts.scales,
-        deletes=(*loads.garbage, *_slice_gone(observed, (new, *olds))),
+        deletes=(*loads.garbage, *_slice_gone(observed, every)),
         status=told.status,
         notes=told.notes,
         wants_loads=counts.wants_loads,
         requeue_after_seconds=min(waits, default=None),
     )
-
-
-def _deployment(observed: Observed, rendered: render.Rendered, new: Counted, aims: Mapping[str, int]) -> Object:
-    # An upgrade of the operator restarts no engine that is up; where none is, the newest router can do no harm.
-    keeps = new.deployment is not None and any(pod.ready or pod.started for pod in new.pods)
-    image = render.router_image(new.deployment) if new.deployment and keeps else None
-    # Scaling is a step of its own; an object that exists is applied with the count that it has.
-    replicas = new.replicas if new.deployment else aims[new.revision]
-    return render.deployment(observed.pool, rendered, replicas, image)
 
 
 def _wanted(observed: Observed, objects: Sequence[Object]) -> tuple[tuple[Object, ...], tuple[Object, ...], bool]:
@@ -196,6 +235,16 @@ def _wanted(observed: Observed, objects: Sequence[Object]) -> tuple[tuple[Object
         return (), (), True
     checks = tuple(item for item in made if item["kind"] == "Deployment")
     return tuple(made), checks, False
+
+
+def _deployment(part: Part, goal: int) -> Object:
+    new = part.new
+    # An upgrade of the operator restarts no engine that is up; where none is, the newest router can do no harm.
+    keeps = new.deployment is not None and any(pod.ready or pod.started for pod in new.pods)
+    image = render.router_image(new.deployment) if new.deployment and keeps else None
+    # Scaling is a step of its own; an object that exists is applied with the count that it has.
+    replicas = new.replicas if new.deployment else goal
+    return render.deployment(part.observed.pool, part.rendered, replicas, image)
 
 
 def _blocked(observed: Observed, live: Object | None) -> bool:
@@ -221,9 +270,10 @@ def _slice_gone(observed: Observed, revisions: Sequence[Counted]) -> list[Doomed
     ]
 
 
-def _finished(observed: Observed, new: Counted, olds: Sequence[Counted]) -> list[Doomed]:
+def _finished(part: Part) -> list[Doomed]:
     """Deployments of earlier revisions that nobody needs: the new one is complete, all their pods are gone, and
     they are not among the youngest, which are kept for a change back."""
+    observed, new, olds = part.observed, part.new, part.olds
     if new.ready < observed.pool.spec.replicas or new.deployment is None:
         return []
     idle = [old.deployment for old in olds if old.deployment and not old.replicas and not old.pods]
@@ -239,30 +289,34 @@ def _doomed(item: Object) -> Doomed:
     return Doomed(item["apiVersion"], item["kind"], metadata["name"], metadata["uid"])
 
 
-def _findings(new: Counted, olds: Sequence[Counted]) -> tuple[Finding, ...]:
-    found = [pod.finding for entry in (new, *olds) for pod in entry.live if pod.finding is not None]
+def _findings(news: Sequence[Counted], olds: Sequence[Counted]) -> tuple[Finding, ...]:
+    found = [pod.finding for entry in (*news, *olds) for pod in entry.live if pod.finding is not None]
     # What a Deployment of the history once failed at is no matter of today.
-    made = [entry.deployment for entry in (new, *olds) if entry.deployment is not None and entry.replicas]
+    made = [entry.deployment for entry in (*news, *olds) if entry.deployment is not None and entry.replicas]
     found += [failure for item in made if (failure := deployment_finding(item)) is not None]
     return tuple(found)
 
 
 def _refused(
     observed: Observed,
-    rendered: render.Rendered | None,
+    made: Sequence[render.Rendered] | None,
     revisions: Mapping[str, Counted],
     refusal: Finding,
     now: float,
 ) -> Plan:
-    """Nothing new is made; what serves goes on serving, and follows the wanted count where that is known."""
+    """Nothing new is made; what serves goes on serving, and follows the wanted count where that is known.
+
+    With variants the counts stay as they are: which of them a change is meant for is in the spec that is refused.
+    """
+    rendered = made[0] if made is not None and len(made) == 1 else None
     new = revisions.get(rendered.revision) if rendered else None
     olds = tuple(entry for entry in revisions.values() if entry is not new)
-    picture = Picture(observed, rendered, new, olds, _findings(Counted("", None), olds), refusal=refusal)
+    picture = Picture(observed, rendered, new, olds, _findings([], olds), refusal=refusal)
     told = outcome(picture, now)
-    made = Plan(status=told.status, notes=told.notes)
+    plan_made = Plan(status=told.status, notes=told.notes)
     if rendered is None or not olds:
-        return made
+        return plan_made
     counted = new or Counted(rendered.revision, None)
     aims = goals(observed, rendered, counted, olds, now, stuck=True)
     counts = _counts(aims, olds, observed)
-    return replace(made, marks=counts.marks, scales=counts.scales, wants_loads=counts.wants_loads)
+    return replace(plan_made, marks=counts.marks, scales=counts.scales, wants_loads=counts.wants_loads)

@@ -25,7 +25,7 @@ def settings_config_map(pool: str) -> str:
     return f"{pool}-settings"
 
 
-def pod_template(pool: ModelPool, router_image: str) -> Object:
+def pod_template(pool: ModelPool, router_image: str, variant: str = "") -> Object:
     """The pod template without its revision label."""
     name = pool.metadata.name
     spec: Object = {
@@ -37,7 +37,7 @@ def pod_template(pool: ModelPool, router_image: str) -> Object:
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "securityContext": pod_security(),
-        "initContainers": [_router(pool, router_image), *_loader(pool, router_image)],
+        "initContainers": [_router(pool, router_image, variant), *_loader(pool, router_image)],
         "containers": [_engine(pool)],
         "volumes": _volumes(pool),
     }
@@ -84,7 +84,7 @@ def _get(path: str, **rest: object) -> Object:
     return {"httpGet": {"path": path, "port": contract.CONTROL_PORT}, **rest}
 
 
-def _router(pool: ModelPool, image: str) -> Object:
+def _router(pool: ModelPool, image: str, variant: str) -> Object:
     name, namespace = pool.metadata.name, pool.metadata.namespace
     return {
         "name": contract.ROUTER_CONTAINER,
@@ -108,6 +108,7 @@ def _router(pool: ModelPool, image: str) -> Object:
             _field("POD_NAME", "metadata.name"),
             _field("POD_NAMESPACE", "metadata.namespace"),
             _field("POD_IP", "status.podIP"),
+            *([{"name": "POD_VARIANT", "value": variant}] if variant else []),
         ],
         "ports": [
             {"name": "http", "containerPort": contract.TRAFFIC_PORT},

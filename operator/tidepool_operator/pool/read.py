@@ -9,6 +9,7 @@ from tidepool_api.engine import Model
 from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.problems import problems, unknown_fields
 from tidepool_operator.pool import engine_flags
+from tidepool_operator.scaling import schedules
 
 
 def read(raw: Mapping[str, Any]) -> tuple[ModelPool, tuple[str, ...]]:
@@ -26,12 +27,18 @@ def read(raw: Mapping[str, Any]) -> tuple[ModelPool, tuple[str, ...]]:
     except ValidationError as error:
         reasons = found or tuple(str(error).splitlines()[:1])
     else:
-        return pool, found or (tuple(engine_flags.faults(pool)) if engine_flags.certain(pool) else ())
+        return pool, found or tuple(_faults(pool))
     replicas = spec.get("replicas", 1) if isinstance(spec, Mapping) else 1
     empty = ModelPoolSpec(
         model=Model(uri="hf://unreadable/spec"), replicas=replicas if isinstance(replicas, int) else 1
     )
     return ModelPool.model_validate({**known, "spec": empty}), reasons
+
+
+def _faults(pool: ModelPool) -> list[str]:
+    """What only a closer look finds."""
+    found = [] if pool.spec.scaling is None else schedules.faults(pool.spec.scaling)
+    return found + (engine_flags.faults(pool) if engine_flags.certain(pool) else [])
 
 
 def strangers(raw: Mapping[str, Any]) -> list[str]:

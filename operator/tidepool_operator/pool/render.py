@@ -28,17 +28,23 @@ class Rendered:
     template: Object
     engine_args: tuple[str, ...]
     objects: tuple[Object, ...]  # everything but Deployments
+    variant: str = ""  # of scaling.variants
 
 
-def render(pool: ModelPool, settings: RenderSettings, there: Set[str] = frozenset()) -> Rendered:
-    """All that serves a sound spec; `there` are paths of adapters that have been fetched."""
-    made = pod_template(pool, settings.router_image)
+def render(
+    pool: ModelPool, settings: RenderSettings, there: Set[str] = frozenset(), variant: str = ""
+) -> Rendered:
+    """All that serves a sound spec; `there` are paths of adapters that have been fetched.
+
+    `variant` names the kind of accelerator, which the pool then has in its spec (variants.pool_of).
+    """
+    made = pod_template(pool, settings.router_image, variant)
     if settings.tls is not None:
         sidecar_tls.with_tls(made, pool.metadata.name, pool.metadata.namespace, settings.tls)
     template = merge_template(made, pool.spec.pod_template)
     # What the selectors and the gateways rely on cannot be merged away.
     labels = template.setdefault("metadata", {}).setdefault("labels", {})
-    labels |= _labels(pool) | {contract.ROLE_LABEL: contract.ROLE_MIXED}
+    labels |= _labels(pool) | {contract.ROLE_LABEL: contract.ROLE_MIXED} | _variant_label(variant)
     revision = revision_of(template)
     labels[contract.REVISION_LABEL] = revision
     return Rendered(
@@ -53,6 +59,7 @@ def render(pool: ModelPool, settings: RenderSettings, there: Set[str] = frozense
             *_services(pool, settings),
             _disruption_budget(pool),
         ),
+        variant=variant,
     )
 
 
@@ -63,6 +70,7 @@ def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image:
         template = _with_router(template, router_image)
     deadline = int(duration_seconds(pool.spec.rollout.progress_deadline))
     labels = {contract.REVISION_LABEL: rendered.revision, contract.ROLE_LABEL: contract.ROLE_MIXED}
+    labels |= _variant_label(rendered.variant)
     spec = {
         "replicas": replicas,
         "revisionHistoryLimit": 1,
@@ -159,6 +167,10 @@ def _object(
         "ownerReferences": [owner],
     }
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
+
+
+def _variant_label(variant: str) -> dict[str, str]:
+    return {contract.VARIANT_LABEL: variant} if variant else {}
 
 
 def _labels(pool: ModelPool) -> dict[str, str]:

@@ -49,6 +49,7 @@ class Place:
 
     node: str
     requests: Amounts
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,67 @@ class Room:
         return found
 
 
+class Stock:
+    """A working copy of a room, for trying out who could be where: places are taken out of it and given back.
+
+    Pods of pools that are going count as gone: their places are soon free. Nobody has taken a place for those that
+    wait for a node.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._free = {node.name: dict(node.free) for node in room.nodes}
+        self._held = {uid: place for uid, place in room.placed.items() if place.node in self._free}
+        for uid, place in room.placed.items():
+            if place.leaving:
+                self.give_back(uid)
+
+    @property
+    def waiting(self) -> Mapping[str, Shape]:
+        """Pods that wait for a node, by uid."""
+        return self._room.waiting
+
+    def take(self, shape: Shape) -> bool:
+        """Take a place; False where there is none."""
+        for node in self._room.nodes:
+            if self._fits(shape, node, {}):
+                self._add(node.name, shape.requests, -1)
+                return True
+        return False
+
+    def exchange(self, shape: Shape, uid: str) -> bool:
+        """Take a place that the pod `uid` makes by leaving; False where that makes none."""
+        place = self._held.get(uid)
+        node = next((one for one in self._room.nodes if place is not None and one.name == place.node), None)
+        if place is None or node is None or not self._fits(shape, node, place.requests):
+            return False
+        self.give_back(uid)
+        self._add(node.name, shape.requests, -1)
+        return True
+
+    def give_back(self, uid: str) -> None:
+        """The pod `uid` leaves its place, if it has one."""
+        place = self._held.pop(uid, None)
+        if place is not None:
+            self._add(place.node, place.requests, 1)
+
+    def placed(self, uid: str) -> bool:
+        """Whether the pod has a place that it does not leave."""
+        return uid in self._held
+
+    def _fits(self, shape: Shape, node: Node, more: Amounts) -> bool:
+        free = self._free[node.name]
+        enough = all(
+            amount <= free.get(name, _NONE) + more.get(name, _NONE) for name, amount in shape.requests.items()
+        )
+        return enough and admits(node, shape)
+
+    def _add(self, node: str, requests: Amounts, sign: int) -> None:
+        free = self._free[node]
+        for name, amount in requests.items():
+            free[name] = free.get(name, _NONE) + sign * amount
+
+
 class Survey:
     """Takes nodes and pods in, page by page, and keeps only what a Room needs."""
 
@@ -119,7 +181,7 @@ class Survey:
             if node in self._used:
                 _add(self._used[node], requests)
             if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) == MANAGED_BY:
-                self._placed[metadata["uid"]] = Place(node, requests)
+                self._placed[metadata["uid"]] = Place(node, requests, bool(metadata.get("deletionTimestamp")))
 
     def room(self) -> Room:
         """What has been taken in."""

@@ -10,6 +10,7 @@ from tidepool_operator.pool.diagnosis import TROUBLES
 from tidepool_operator.pool.model import Note, Object, Observed, Severity, format_time, parse_time
 from tidepool_operator.pool.reasons import Reason
 from tidepool_operator.pool.render import selector, url
+from tidepool_operator.pool.variants import status_of
 from tidepool_operator.scaling.model import Decision
 
 _VOLATILE_SECONDS: Final = 60.0
@@ -56,9 +57,15 @@ def _status(picture: Picture, now: float) -> Object:
         status["currentRevision"] = picture.observed.raw_status["currentRevision"]
     if rendered is not None:
         status["updateRevision"] = rendered.revision
+        if len(picture.parts) > 1 and picture.new is not None:
+            status["updateRevision"] = picture.new.revision
         status["engineArgs"] = list(rendered.engine_args)
     adapters = _adapters(picture)
     status |= {"adapters": adapters} if adapters else {}
+    if told := status_of(picture.parts):
+        status["variants"] = told
+    elif picture.refusal is not None and picture.observed.raw_status.get("variants"):
+        status["variants"] = picture.observed.raw_status["variants"]
     scaling = _scaling(picture.observed)
     figures = _figures(picture.observed)
     capacity = _capacity(picture.observed)
@@ -89,7 +96,14 @@ def _scaling(observed: Observed) -> Object:
     before = (observed.raw_status.get("scaling") or {}).get("history") or []
     known = {(entry["time"], entry["replicas"]) for entry in history}
     history += [entry for entry in before if (entry["time"], entry["replicas"]) not in known]
-    return {"lastDecision": _decision(observed.decision), "history": history[:HISTORY_LENGTH]}
+    refused = observed.decision.refused
+    told: Object = {"lastDecision": _decision(observed.decision), "history": history[:HISTORY_LENGTH]}
+    if refused is not None:
+        message = refused.message[:_MESSAGE_LIMIT]
+        told["refused"] = {"replicas": refused.replicas, "reason": refused.reason, "message": message}
+    elif (observed.raw_status.get("scaling") or {}).get("refused"):
+        told["refused"] = None  # a merge patch removes only what it names
+    return told
 
 
 def _figures(observed: Observed) -> Object:
@@ -184,7 +198,8 @@ def _steady(status: Mapping[str, Any]) -> Object:
         for entry in status.get("conditions") or []
     ]
     last = (status.get("scaling") or {}).get("lastDecision") or {}
-    plain["decided"] = (last.get("replicas"), last.get("reason"))
+    refused = (status.get("scaling") or {}).get("refused") or {}
+    plain["decided"] = (last.get("replicas"), last.get("reason"), refused.get("replicas"), refused.get("reason"))
     return plain
 
 

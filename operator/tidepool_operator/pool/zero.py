@@ -36,4 +36,4 @@ def gateway_slice(pool: ModelPool, gateways: tuple[str, ...]) -> Object:
 def wanted(pool: ModelPool, ready: int) -> bool:
     """Whether the slice should be there: the pool may go to zero, and nothing serves."""
     scaling = pool.spec.scaling
-    return ready == 0 and scaling is not None and scaling.min_replicas == 0
+    return ready == 0 and scaling is not None and scaling.reaches_zero

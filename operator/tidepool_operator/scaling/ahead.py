@@ -1,13 +1,14 @@
 """What demand asks for until a new pod could be ready: the worst moment, by every resource."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from tidepool_operator.scaling import capacity as learning
-from tidepool_operator.scaling import figures
+from tidepool_operator.scaling import figures, variants
 from tidepool_operator.scaling.capacity import Capacity, Load
 from tidepool_operator.scaling.model import (
     Forecast,
@@ -132,7 +133,7 @@ def untold(reading: PoolReading) -> bool:
 
 def observed(now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory) -> Memory:
     """Memory with what this reading teaches of capacity; learning begins anew for another model or other flags."""
-    capacity = memory.capacity
+    capacity, kinds = memory.capacity, memory.variants
     if reading.identity != capacity.identity:
         capacity = Capacity(identity=reading.identity)
     elif memory.capacity_read_at is not None and now - memory.capacity_read_at < READING_SECONDS:
@@ -141,11 +142,16 @@ def observed(now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory
     if loads:
         mean = Load(*(sum(each) / len(loads) for each in zip(*loads, strict=True)))
         limit = capacity.limit(spec.time_per_output_token_seconds)
-        capacity = learning.learned(capacity, mean)
+        if spec.variants:
+            kinds = variants.learned(kinds, _by_variant(reading), reading.identity, spec.variants)
+            serving = Counter(pod.variant for pod in reading.ready())
+            capacity = variants.composite(capacity, kinds, serving, spec.variants)
+        else:
+            capacity = learning.learned(capacity, mean)
         if _settled(now, memory) and memory.demand is not None:
             share = capacity.load(*memory.demand[1:]) / len(loads)
             capacity = learning.judged(capacity, share, limit, _worst_latency(reading, spec))
-    return replace(memory, capacity=capacity, capacity_read_at=now)
+    return replace(memory, capacity=capacity, variants=kinds, capacity_read_at=now)
 
 
 def started(memory: Memory, pods: Iterable[LivePod]) -> Memory:
@@ -234,6 +240,10 @@ def _tokens(pod: PodReading) -> tuple[float, float] | None:
 def _load(pod: PodReading) -> tuple[float, float, float] | None:
     running, tokens = figures.running(pod), _tokens(pod)
     return None if running is None or tokens is None else (running, *tokens)
+
+
+def _by_variant(reading: PoolReading) -> list[tuple[str, tuple[float, float, float]]]:
+    return [(pod.variant, load) for pod in reading.ready() if (load := _load(pod)) is not None]
 
 
 def _settled(now: float, memory: Memory) -> bool:

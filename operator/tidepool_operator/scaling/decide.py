@@ -1,9 +1,11 @@
 """The decision for one pool: what the needs ask for, within bounds, windows and rates, and why, in words."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidepool_api.scaling import Mode
-from tidepool_operator.scaling import ahead, behavior, figures, idle, needs
+from tidepool_operator.scaling import ahead, behavior, figures, idle, needs, schedules, variants
+from tidepool_operator.scaling.mix import settled
 from tidepool_operator.scaling.model import Decision, Forecast, Memory, PoolReading, ScalingSpec
 
 
@@ -13,6 +15,7 @@ class _Verdict:
     reason: str
     words: str
     binding: str = "none"
+    need: float | None = None  # serving replicas, where it rests on load
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class _Asked:
 
     replicas: int
     top: needs.Need
+    need: float
 
 
 # What is ahead, and whether that is lacking though it should be there.
@@ -34,18 +38,24 @@ def decide(
     current: int,
     memory: Memory,
     forecast: Forecast | None = None,
+    mix: Mapping[str, int] | None = None,
 ) -> tuple[Decision, Memory]:
     """Replicas that the pool should have at `now` (Unix seconds), and what to remember for the next call.
 
-    `current` is spec.replicas. The result stays within the spec's bounds whatever the readings are; readings with
-    gaps or garbage never give fewer replicas than `current` within those bounds. `forecast` is heard where the
-    spec asks for prediction.
+    `current` is spec.replicas. The result stays within the bounds of the spec and its schedules whatever the
+    readings are; readings with gaps or garbage never give fewer replicas than `current` within those bounds.
+    `forecast` is heard where the spec asks for prediction. `mix` has the replicas by variant, where the spec has
+    any.
     """
+    spec = schedules.bounded(now, spec, ahead.startup_p90(memory))
     memory = ahead.smoothed(now, reading, _observed(now, reading, spec, current, memory))
     expected = ahead.ahead(now, reading, spec, memory, forecast) if spec.predicts else None
     # Where demand was never seen, none can be foreseen, and the pool is held by what is measured alone.
     lacks = spec.predicts and expected is None and (forecast is not None or not ahead.untold(reading))
     verdict, memory = _verdict(now, reading, spec, current, memory, (expected, lacks))
+    mix = settled(current, mix or {}, spec.variants)
+    if spec.variants:
+        verdict, mix, memory = _mixed(now, reading, spec, verdict, mix, memory)
     memory = ahead.observed(now, reading, spec, memory)
     memory = replace(memory, decided=verdict.replicas)
     change = f"{current} -> {verdict.replicas}" if verdict.replicas != current else f"{current}"
@@ -59,8 +69,33 @@ def decide(
         forecast=_told(expected),
         learned=ahead.learned(spec, memory) if spec.predicts else None,
         samples=figures.samples(reading),
+        mix=mix,
     )
     return decision, memory
+
+
+def refused(now: float, memory: Memory, decision: Decision) -> Memory:
+    """Memory after a decision that got fewer replicas than it asked for; no more of such variants for a while."""
+    return replace(
+        memory, decided=decision.replicas, variants=variants.without(now, memory.variants, decision.lacking)
+    )
+
+
+def _mixed(
+    now: float, reading: PoolReading, spec: ScalingSpec, verdict: _Verdict, before: dict[str, int], memory: Memory
+) -> tuple[_Verdict, dict[str, int], Memory]:
+    """The verdict in replicas of the pool's variants."""
+    wish = variants.Wish(verdict.replicas, verdict.binding, verdict.need)
+    found, memory = variants.mixed(now, reading, spec, wish, before, memory)
+    current, replicas = sum(before.values()), sum(found.mix.values())
+    reason = found.reason or verdict.reason
+    if verdict.need is not None and not found.reason:
+        if replicas != current:
+            reason = "ScaleUp" if replicas > current else "ScaleDown"
+        elif reason in ("ScaleUp", "ScaleDown"):
+            reason = "WithinTargets"
+    words = f"{verdict.words}; {found.words}"
+    return replace(verdict, replicas=replicas, reason=reason, words=words), dict(found.mix), memory
 
 
 def _observed(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> Memory:
@@ -131,9 +166,13 @@ def _verdict(
     expected: _Expected,
 ) -> tuple[_Verdict, Memory]:
     if current > spec.max_replicas:
-        return _bounds(spec.max_replicas, "AboveMaximum", f"maxReplicas is {spec.max_replicas}"), memory
+        return _bounds(
+            spec.max_replicas, "AboveMaximum", f"maxReplicas is {spec.max_replicas}{spec.max_by}"
+        ), memory
     if current < spec.min_replicas:
-        return _bounds(spec.min_replicas, "BelowMinimum", f"minReplicas is {spec.min_replicas}"), memory
+        return _bounds(
+            spec.min_replicas, "BelowMinimum", f"minReplicas is {spec.min_replicas}{spec.min_by}"
+        ), memory
     if current == 0:
         return _at_zero(reading, spec), memory
     if (verdict := _to_zero(now, spec, current, memory)) is not None:
@@ -149,7 +188,9 @@ def _at_zero(reading: PoolReading, spec: ScalingSpec) -> _Verdict:
     """A pool at zero wakes for the first request that a gateway holds or had to refuse."""
     if (asked := idle.wakes(reading)) is not None:
         words = f"requests wait for the first pod; {asked[0]:.0f} held and {asked[1]:.0f} refused at the gateways"
-        return _Verdict(min(1, spec.max_replicas), "WokenByDemand", words, "demand")
+        if spec.max_replicas == 0:
+            return _Verdict(0, "AtMaximum", f"{words}; maxReplicas is 0{spec.max_by}", "demand")
+        return _Verdict(1, "WokenByDemand", words, "demand")
     if figures.usable(reading.demand.held) is None:
         words = f"no request seen, but demand at the gateways is {figures.told(reading.demand.held)}"
         return _Verdict(0, "DemandUnknown", words, "data")
@@ -193,10 +234,12 @@ def _by_load(
         words = f"{top.words}; not fewer while figures of {_some(gaps)} are missing{_trouble(reading)}"
         return _Verdict(current, "MetricsMissing", words, "data"), memory
     if wanted > current:
-        return _up(now, spec, current, wanted, top, memory), memory
-    if wanted < current:
-        return _down(now, spec, current, wanted, top, memory), memory
-    return _steady(reading, spec, current, raw, top), memory
+        verdict = _up(now, spec, current, wanted, top, memory)
+    elif wanted < current:
+        verdict = _down(now, spec, current, wanted, top, memory)
+    else:
+        verdict = _steady(reading, spec, current, raw, top)
+    return replace(verdict, need=asked.need), memory
 
 
 def _asked(measured: list[needs.Need], expected: ahead.Ahead | None, current: int) -> _Asked | None:
@@ -204,16 +247,18 @@ def _asked(measured: list[needs.Need], expected: ahead.Ahead | None, current: in
     top = max(measured, key=lambda need: need.replicas, default=None)
     alone = None if top is None else needs.step(top.replicas, current)
     if expected is None:
-        return None if top is None or alone is None else _Asked(alone, top)
+        return None if top is None or alone is None else _Asked(alone, top, top.replicas)
     need = expected.need
+    foreseen = need.replicas if expected.grows else min(need.replicas, float(current))
+    most = max(foreseen, 0.0 if top is None else top.replicas)
     wanted = needs.whole(need.replicas, current)
     if not expected.grows:
         wanted = min(wanted, current)
     if top is not None and alone is not None and alone >= wanted and alone != current:
-        return _Asked(alone, top)
+        return _Asked(alone, top, most)
     told = "unknown" if alone is None else str(alone)
     words = need.words if expected.grows else f"{need.words}, by a prior of what one replica serves"
-    return _Asked(max(wanted, alone or 0), replace(need, words=words, beside=f"; reactive alone: {told}"))
+    return _Asked(max(wanted, alone or 0), replace(need, words=words, beside=f"; reactive alone: {told}"), most)
 
 
 def _told(expected: ahead.Ahead | None) -> str:
@@ -267,14 +312,17 @@ def _down(now: float, spec: ScalingSpec, current: int, wanted: int, top: needs.N
 
 def _steady(reading: PoolReading, spec: ScalingSpec, current: int, raw: int, top: needs.Need) -> _Verdict:
     if raw > current and current == spec.max_replicas:
-        return _Verdict(current, "AtMaximum", f"{top.words}; {raw} wanted, maxReplicas is {current}", top.resource)
+        words = f"{top.words}; {raw} wanted, maxReplicas is {current}{spec.max_by}"
+        return _Verdict(current, "AtMaximum", words, top.resource)
     if reading.coming() and top.replicas > len(reading.ready()) * (1 + needs.TOLERANCE):
         words = f"{top.words}; {reading.coming()} replicas already asked for are starting"
         return _Verdict(current, "Starting", words, top.resource)
-    why = idle.why_awake(reading) if spec.min_replicas == 0 and current == 1 else None
-    return _Verdict(
-        current, "WithinTargets", f"{top.words}; not to zero: {why}" if why else top.words, top.resource
-    )
+    beside = ""
+    if spec.min_replicas == 0 and current == 1:
+        beside = f"; not to zero: {why}" if (why := idle.why_awake(reading)) else ""
+    elif raw < current == spec.min_replicas:
+        beside = f"; {raw} would do, minReplicas is {current}{spec.min_by}"
+    return _Verdict(current, "WithinTargets", f"{top.words}{beside}", top.resource)
 
 
 def _some(names: list[str]) -> str:

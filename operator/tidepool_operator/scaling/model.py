@@ -11,6 +11,7 @@ from typing import Final
 
 from tidepool_api.scaling import Mode, SelectPolicy
 from tidepool_operator.scaling.capacity import Capacity
+from tidepool_operator.scaling.mix import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class LivePod:
     state: PodState
     startup_seconds: float | None = None
     created_at: float | None = None
+    variant: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class PodReading:
     output_tokens_rate: Sample = _UNREAD
     requests_rate: Sample = _UNREAD
     requests_ended: Sample = _UNREAD  # a count since the pod began
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,22 @@ SCALE_DOWN_DEFAULT: Final = Behavior(300.0, (RatePolicy(15.0, percent=100.0),))
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """Bounds from each time of `cron` on, for so long; without an end: until another one has a say in them."""
+
+    cron: str
+    time_zone: str = "UTC"
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    duration_seconds: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """A pool's `spec.scaling` in plain numbers (`spec.from_api` makes it)."""
+    """A pool's `spec.scaling` in plain numbers (`spec.from_api` makes it).
+
+    `min_by` and `max_by` name the schedule that a bound is from, as the end of a sentence (`schedules.bounded`).
+    """
 
     min_replicas: int
     max_replicas: int
@@ -157,6 +175,10 @@ class ScalingSpec:
     season_seconds: float = 86_400.0
     scale_up: Behavior = SCALE_UP_DEFAULT
     scale_down: Behavior = SCALE_DOWN_DEFAULT
+    schedules: tuple[Schedule, ...] = ()
+    variants: tuple[Kind, ...] = ()  # their capacity as the spec has it
+    min_by: str = ""
+    max_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +191,7 @@ class ScaledPool:
     spec: ScalingSpec
     pods: tuple[LivePod, ...] = ()
     identity: str = ""  # of model and flags: what is learned of one says nothing of another
+    mix: Mapping[str, int] = field(default_factory=dict)  # replicas by variant
 
     @property
     def key(self) -> str:
@@ -211,13 +234,23 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """Replicas that a pool wanted and did not get, a stable reason, and what to do about it."""
+
+    replicas: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The autoscaler's answer for one pool; `time` is Unix seconds, `replicas` what the pool should have.
 
     `reason` is CamelCase and stable, `message` says it in words with the numbers behind it, `binding` names what
     decided (kv, waiting, latency, prefill, decode, demand, idle, bounds, data or none), `forecast` says what is
-    expected where anything is, `learned` what a replica can serve, where it is known, and `samples` holds the
-    figures as read.
+    expected where anything is, `learned` what a replica can serve, where it is known, `samples` holds the
+    figures as read, `mix` the replicas by variant, where there are any,
+    and `refused` what other pools or the cluster left it without (arbitration.py).
     """
 
     time: float
@@ -228,6 +261,24 @@ class Decision:
     forecast: str = ""
     learned: Learned | None = None
     samples: Mapping[str, str] = field(default_factory=dict)
+    mix: Mapping[str, int] = field(default_factory=dict)
+    refused: Refused | None = None
+    lacking: tuple[str, ...] = ()  # variants of `refused`
+
+
+@dataclass(frozen=True, slots=True)
+class VariantMemory:
+    """What is remembered of a pool's kinds of accelerator.
+
+    `needed` are (time, capacity) within the window of shrinking, without those that a later one outdoes.
+    `pending_since` says since when pods of a variant find no node, `lacking_until` how long none is asked for.
+    """
+
+    learned: Mapping[str, Capacity] = field(default_factory=dict)
+    needed: tuple[tuple[float, float], ...] = ()
+    pending_since: Mapping[str, float] = field(default_factory=dict)
+    lacking_until: Mapping[str, float] = field(default_factory=dict)
+    cheaper_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +310,4 @@ class Memory:
     # (time, prompt and output tokens a second) as a mean that forgets, see ahead.SMOOTHING_SECONDS.
     demand: tuple[float, float, float] | None = None
     startups: tuple[tuple[str, float], ...] = ()  # (pod, seconds from creation to ready), the newest last
+    variants: VariantMemory = field(default_factory=VariantMemory)

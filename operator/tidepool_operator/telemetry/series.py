@@ -111,4 +111,4 @@ def _pod(pool: ScaledPool, pod: LivePod, view: _View) -> PodReading:
         absent = f"pod {pod.name} is scraped and has no such metric"
     age = max(0.0, view.now - (view.snapshot.time if scraped_at is None else scraped_at))
     samples = {name: view.sample(record, place, age, absent) for name, record in POD_FIELDS.items()}
-    return PodReading(pod.name, pod.state, **samples)
+    return PodReading(pod.name, pod.state, variant=pod.variant, **samples)

@@ -152,6 +152,8 @@ class Pod(Candidate):
             return False
         if reborn:
             self.ejection.forgive()
+        if report.variant and self.learned.kin is None:
+            self.learned.join(report.variant)
         self.report = report
         if self._identity is None and report.model:
             self._identity = report.pool, report.model

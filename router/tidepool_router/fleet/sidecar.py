@@ -49,6 +49,7 @@ class SidecarState:
     ) -> None:
         self.settings = settings
         self.pod = pod
+        self.variant = ""  # the kind of accelerator, where the pool has several
         self.metrics = SidecarMetrics()
         self.ledger = Ledger(self)
         self.estimator = TokenEstimator()
@@ -217,6 +218,7 @@ class SidecarState:
             kv_exhausted_seconds=None if exhausted is None else round(exhausted, 2),
             stored=self.cache.log.text,
             stored_total=self.cache.log.total,
+            variant=self.variant,
         )
 
     def _kv_exhausted_seconds(self, now: float) -> float | None:

@@ -2,7 +2,8 @@
 
 A pool has two lines: time to first token over the uncached tokens that had to be worked through, and time per
 output token over the requests that ran beside it. A pod has two factors on them, so that a slow one shows within
-some dozen answers and a new one starts from what the pool knows.
+some dozen answers and a new one starts from what the pool knows. Where the pool has several kinds of accelerator,
+a new pod's factors start from those of its kind.
 """
 
 from math import copysign, exp, log
@@ -27,6 +28,9 @@ _LEAST_FACTOR: Final = 0.1
 _MOST_FACTOR: Final = 10.0
 # What took more than this many times as long as expected waited for something else than work.
 _WINSOR: Final = 3.0
+# A new pod's factors start as believed as those of one of its kind that has given so many answers.
+_KIN_SEEN: Final = 128.0
+_MOST_KINDS: Final = 32
 
 
 class Line:
@@ -73,6 +77,16 @@ class Line:
         self.base, self.slope = base, slope
 
 
+class KinSpeed:
+    """Mean factors, in logarithms, of a pool's pods of one kind, and how many answers they rest on."""
+
+    __slots__ = ("prefill_seen", "prefill_skew", "step_seen", "step_skew")
+
+    def __init__(self) -> None:
+        self.prefill_skew = self.step_skew = 0.0
+        self.prefill_seen = self.step_seen = 0.0
+
+
 class PoolSpeed:
     """Lines of a pool. `prefill`: seconds over uncached tokens; `step`: seconds an output token over requests."""
 
@@ -84,6 +98,7 @@ class PoolSpeed:
             ),
             _PRIOR_WEIGHT / 2,
         )
+        self.kinds: dict[str, KinSpeed] = {}
         # Logarithms of the pods' mean factors, which the lines are to take over.
         self.prefill_skew = self.step_skew = 0.0
         self.step = Line(
@@ -118,6 +133,7 @@ class PodSpeed(Speed):
         "_step_seen",
         "_step_skew",
         "first_token_seconds",
+        "kin",
     )
 
     def __init__(self, pool: PoolSpeed) -> None:
@@ -126,6 +142,19 @@ class PodSpeed(Speed):
         self._prefill_skew = self._step_skew = 0.0  # logarithms of the factors
         self._prefill_seen = self._step_seen = 0.0
         self.first_token_seconds = 0.0
+        self.kin: KinSpeed | None = None  # of its kind of accelerator, once it told one
+        self.refresh()
+
+    def join(self, kind: str) -> None:
+        """Be a pod of that kind: what was not seen of this one yet is as with the others."""
+        kinds = self._pool.kinds
+        if kind not in kinds and len(kinds) >= _MOST_KINDS:
+            return
+        kin = self.kin = kinds.setdefault(kind, KinSpeed())
+        if self._prefill_seen == 0.0:
+            self._prefill_skew, self._prefill_seen = kin.prefill_skew, min(kin.prefill_seen, _KIN_SEEN)
+        if self._step_seen == 0.0:
+            self._step_skew, self._step_seen = kin.step_skew, min(kin.step_seen, _KIN_SEEN)
         self.refresh()
 
     def refresh(self) -> None:
@@ -147,6 +176,11 @@ class PodSpeed(Speed):
         )
         pool = self._pool
         pool.prefill_skew += _MEAN_RATE * (self._prefill_skew - pool.prefill_skew)
+        kin = self.kin
+        if kin is not None:
+            kin.prefill_seen += 1.0
+            rate = max(_FACTOR_RATE, 1.0 / kin.prefill_seen)
+            kin.prefill_skew += rate * (self._prefill_skew - kin.prefill_skew)
         expected = _factor(self._prefill_skew, self._prefill_seen) * line.at(worked_tokens)
         line.learn(worked_tokens, min(seconds, _WINSOR * expected) * exp(pool.prefill_skew - self._prefill_skew))
         self.refresh()
@@ -159,6 +193,11 @@ class PodSpeed(Speed):
         self._step_skew += max(_FACTOR_RATE, 1.0 / self._step_seen) * (_logarithm(ratio) - self._step_skew)
         pool = self._pool
         pool.step_skew += _MEAN_RATE * (self._step_skew - pool.step_skew)
+        kin = self.kin
+        if kin is not None:
+            kin.step_seen += 1.0
+            rate = max(_FACTOR_RATE, 1.0 / kin.step_seen)
+            kin.step_skew += rate * (self._step_skew - kin.step_skew)
         expected = _factor(self._step_skew, self._step_seen) * line.at(requests)
         line.learn(requests, min(seconds, _WINSOR * expected) * exp(pool.step_skew - self._step_skew))
         self.refresh()

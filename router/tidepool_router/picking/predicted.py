@@ -36,9 +36,9 @@ _KV_MARGIN: Final = 0.03
 # Of the tokens still expected of running requests, those that are there at once: while some grow, others end.
 _GROWTH_SHARE: Final = 0.5
 _ADAPTER_LOAD_SECONDS: Final = 0.2
-# A pod has at most so many times its part of the live requests, once these are more than a few. What a shared
-# prompt spares is counted for each request alone, and not that another pod would have it too from the next one on:
-# without a bound one pod would get nearly all.
+# A pod has at most so many times its part of the live requests, by its speed, once these are more than a few.
+# What a shared prompt spares is counted for each request alone, and not that another pod would have it too from
+# the next one on: without a bound one pod would get nearly all.
 _MOST_PARTS: Final = 2.0
 _FEW_REQUESTS: Final = 8
 # Two pods that differ by less take turns.
@@ -85,16 +85,29 @@ class Predicted:
         if candidates[index].live_requests >= _FEW_REQUESTS:
             most = _MOST_PARTS * (live + 1) / len(harms)
             if candidates[index].live_requests >= most:
-                index = _least_within(candidates, harms, most)
+                index = _least_within(candidates, harms, _MOST_PARTS * (live + 1))
         chosen = candidates[index]
         hit = whole_blocks(cached.get(chosen.slot, 0), tokens_per_byte, prompt, chosen.kv_block_tokens)
         return Pick(index, REASON_CACHED, hit) if hit else Pick(index, REASON)
 
 
-def _least_within(candidates: Sequence[Candidate], harms: Sequence[float], most: float) -> int:
-    """Where the harm is least among the pods with fewer live requests than `most`, which is above their mean."""
-    within = [at for at, pod in enumerate(candidates) if pod.live_requests < most]
+def _least_within(candidates: Sequence[Candidate], harms: Sequence[float], parts: float) -> int:
+    """Where the harm is least among the pods with fewer live requests than their part of `parts`, by their speed.
+
+    `parts` is above the sum of live requests, so there is one.
+    """
+    paces = [_pace(pod) for pod in candidates]
+    total = sum(paces)
+    if max(paces) == min(paces):
+        paces, total = [1.0] * len(paces), float(len(paces))
+    within = [at for at, pod in enumerate(candidates) if pod.live_requests < parts * paces[at] / total]
     return min(within, key=harms.__getitem__)
+
+
+def _pace(pod: Candidate) -> float:
+    """Usual answers a second: 512 uncached prompt tokens and 128 output tokens."""
+    speed = pod.speed
+    return 1.0 / max(1e-9, 512.0 * speed.prompt_token_seconds + 128.0 * speed.step_seconds)
 
 
 def harm_of(pod: Candidate, uncached: int, output: int, adapter: str | None) -> float:

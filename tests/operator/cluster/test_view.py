@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pools.objects import pod, raw_pool
+from tidepool_api.contract import VARIANT_LABEL
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, POD, Object
 from tidepool_operator.cluster.store import Key, Store
@@ -58,6 +59,50 @@ def test_pods_that_go_are_no_capacity() -> None:
         store.put(POD, item)
 
     assert [found.name for found in seen.scaled_pools()[0].pods] == ["a"]
+
+
+VARIANTS: Object = {
+    "maxReplicas": 9,
+    "variants": [
+        {"name": "l4", "cost": "1", "accelerator": {"nodeSelector": {"gpu": "l4"}}},
+        {
+            "name": "a100",
+            "cost": "3",
+            "accelerator": {"count": 2, "resource": "acme.com/gpu"},
+            "parallelism": {"tensor": 2},
+        },
+    ],
+}
+
+
+def test_replicas_and_pods_are_told_by_variant() -> None:
+    status = {"variants": [{"name": "l4", "replicas": 2}, {"name": "a100"}], "updateRevision": "a+b"}
+    seen, store = view(raw_pool("llama", scaling=VARIANTS, replicas=2, status=status))
+    item = pod("a", "r", ready=True)
+    item["metadata"] |= {"resourceVersion": "1", "labels": {**item["metadata"]["labels"], VARIANT_LABEL: "l4"}}
+    store.put(POD, item)
+
+    (found,) = seen.scaled_pools()
+
+    assert (found.mix, found.identity) == ({"l4": 2, "a100": 0}, "a+b")
+    assert [(one.variant, one.uid) for one in found.pods] == [("l4", "uid-a")]
+
+
+def test_what_pods_ask_for_is_told_by_variant_and_follows_an_edit() -> None:
+    raw = raw_pool("llama", scaling=VARIANTS, scheduling={"priorityClassName": "gold"})
+    seen, store = view(raw)
+
+    asks = seen.asks("default/llama")
+
+    assert asks is not None
+    assert asks.priority_class == "gold"
+    small, large = asks.shapes["l4"], asks.shapes["a100"]
+    assert (small[1:], large[1:]) == (("nvidia.com/gpu", 1), ("acme.com/gpu", 2))
+    assert small[0].spec == {"nodeSelector": {"gpu": "l4"}}
+    assert large[0].requests["acme.com/gpu"] == 2
+    store.put(MODEL_POOL, changed(raw, scaling={"maxReplicas": "many"}))
+    assert seen.asks("default/llama") is None
+    assert seen.asks("default/nobody") is None
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,22 @@ def test_load_is_never_below_own_in_flight(clock: Any) -> None:
     assert pod.load_tokens == pod.ledger.load_tokens > 0
 
 
+def test_a_new_pod_is_as_fast_as_those_of_its_kind(clock: Any) -> None:
+    """Its first report says what it runs on; what others of that kind showed is known before it has answered."""
+    pool = make_pool(clock, 3)
+    fast, slow, new = pool.pods.values()
+    for pod, kind, pace in ((fast, "h100", 1.0), (slow, "l4", 4.0)):
+        pool.pod_heard(pod, replace(READY, seq=2, variant=kind))
+        for tokens in [500, 3000, 8000] * 40:
+            pod.learned.started(tokens, pace * tokens / 10_000)
+    before = new.speed.prompt_token_seconds
+
+    pool.pod_heard(new, replace(READY, seq=2, variant="l4"))
+
+    assert new.speed.prompt_token_seconds == pytest.approx(slow.speed.prompt_token_seconds, rel=0.2)
+    assert new.speed.prompt_token_seconds > 1.3 * before
+
+
 def test_everything_returns_to_zero(clock: Any) -> None:
     pool = make_pool(clock, 3)
     held = [must_pick(pool, chat(size)) for size in range(1, 400, 7)]

@@ -376,6 +376,13 @@ async def test_the_probe_loop_goes_on_whatever_the_engine_does(
     await state.close()
 
 
+async def test_a_report_tells_the_kind_of_accelerator(state: SidecarState) -> None:
+    assert state.report().variant == ""
+    state.variant = "l4"
+
+    assert LoadReport.decode(state.report().encode()).variant == "l4"
+
+
 async def test_a_report_tells_when_the_kv_cache_will_be_full_and_the_page_only_then(
     up: Any, state: SidecarState, clock: Any
 ) -> None:

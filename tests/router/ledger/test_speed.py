@@ -44,6 +44,52 @@ def test_a_new_pod_begins_with_what_the_pool_knows() -> None:
     assert PodSpeed(pool).prompt_token_seconds == pytest.approx(1 / 1000, rel=0.1)
 
 
+def test_a_new_pod_begins_with_what_its_kind_of_accelerator_showed() -> None:
+    pool = PoolSpeed()
+    fast, slow = PodSpeed(pool), PodSpeed(pool)
+    fast.join("h100")
+    slow.join("l4")
+    for tokens in [500, 3000, 8000] * 40:
+        fast.started(tokens, 0.05 + tokens / 10_000)
+        slow.started(tokens, 4 * (0.05 + tokens / 10_000))
+        fast.stepped(8.0, 0.01)
+        slow.stepped(8.0, 0.04)
+
+    new, other, unknown = PodSpeed(pool), PodSpeed(pool), PodSpeed(pool)
+    new.join("h100")
+    other.join("l4")
+    unknown.join("l40s")
+
+    assert slow.prompt_token_seconds > 2.5 * fast.prompt_token_seconds
+    assert new.prompt_token_seconds == pytest.approx(fast.prompt_token_seconds, rel=0.2)
+    assert other.prompt_token_seconds == pytest.approx(slow.prompt_token_seconds, rel=0.2)
+    assert new.step_seconds == pytest.approx(fast.step_seconds, rel=0.2)
+    assert other.step_seconds == pytest.approx(slow.step_seconds, rel=0.2)
+    assert unknown.prompt_token_seconds == PodSpeed(pool).prompt_token_seconds
+
+
+def test_a_pod_that_has_shown_its_speed_keeps_it() -> None:
+    pool = PoolSpeed()
+    usual, odd = PodSpeed(pool), PodSpeed(pool)
+    usual.join("h100")
+    for tokens in [500, 3000, 8000] * 40:
+        usual.started(tokens, tokens / 10_000)
+        odd.started(tokens, 4 * tokens / 10_000)
+    before = odd.prompt_token_seconds
+
+    odd.join("h100")
+
+    assert odd.prompt_token_seconds == before
+
+
+def test_kinds_are_bounded() -> None:
+    pool = PoolSpeed()
+    for kind in range(100):
+        PodSpeed(pool).join(f"kind-{kind}")
+
+    assert len(pool.kinds) == 32
+
+
 def test_one_wait_for_something_else_does_not_spoil_the_line() -> None:
     speed = PodSpeed(PoolSpeed())
     for tokens in [500, 3000, 8000] * 100:

@@ -171,3 +171,15 @@ def test_no_pod_gets_more_than_twice_its_part(live: tuple[int, ...], chosen: int
     pick = Predicted().pick(pods, Estimate(TOKENS, 1), facts(), {0: BYTES})
 
     assert pick.index == chosen
+
+
+def test_the_part_of_a_faster_pod_is_larger() -> None:
+    """Nine times as fast as three others it may have three quarters of the requests, and twice that."""
+    pods = [fake_pod(0, live_requests=24), *(fake_pod(slot, live_requests=4) for slot in (1, 2, 3))]
+    pods[0].speed = fake_speed(prompt_token_seconds=1e-5, step_seconds=0.001)
+    for slow in pods[1:]:
+        slow.speed = fake_speed(prompt_token_seconds=9e-5, step_seconds=0.009)
+
+    pick = Predicted().pick(pods, Estimate(TOKENS, 1), facts(), {0: BYTES})
+
+    assert pick.index == 0

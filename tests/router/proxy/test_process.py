@@ -198,11 +198,11 @@ async def test_settings_that_cannot_be_used_are_named_in_one_line(
 
 
 def test_ports_stand_beside_each_other() -> None:
-    environment = {"POD_NAME": "p", "POD_IP": "10.0.0.7"}
+    environment = {"POD_NAME": "p", "POD_IP": "10.0.0.7", "POD_VARIANT": "l4"}
     options = parse(["sidecar", "--engine", "http://127.0.0.1:8000", "--port", "9000"], environment)
 
     assert (options.port, options.metrics_port, options.control_port, options.pod) == (9000, 9001, 9002, "p")
-    assert options.pod_address == "10.0.0.7"
+    assert (options.pod_address, options.variant) == ("10.0.0.7", "l4")
     assert parse(["gateway", "--max-body-bytes", "5"], {}).limits.max_body_bytes == 5
 
 

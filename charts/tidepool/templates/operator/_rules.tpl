@@ -56,10 +56,13 @@
 {{- end }}
 {{- end -}}
 
-{{/* Where a rollout finds room: the nodes, and what the pods of the whole cluster hold of them. */}}
+{{/* Where pools find room: the nodes, what the pods of the whole cluster hold of them, and what bounds pools. */}}
 {{- define "tidepool.nodeRules" -}}
 - apiGroups: [""]
-  resources: [nodes, pods]
+  resources: [nodes, pods, resourcequotas]
+  verbs: [list]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
   verbs: [list]
 {{- end -}}
 
