@@ -142,7 +142,8 @@ def scale_down(world: World, load: Load, slow: int, slow_tokens: int) -> None:
     """Load falls; 2 -> 1 while slow streams are open on both pods. The one that goes drains."""
     load.keep(0)
     wait_for("the load to end", lambda: not load.running() or None, timeout_seconds=120)
-    load.send(slow, tokens=slow_tokens)
+    # By the pods' own addresses: a picker may well find one of two idle pods good enough for three streams.
+    load.send(slow, tokens=slow_tokens, routes=world.pod_routes())
     wait_for(
         "slow streams on both pods",
         lambda: len({s.pod for s in load.receiving()}) == 2 or None,

@@ -88,9 +88,10 @@ class Load:
         """Keep that many requests running from now on; fewer: loops end after the request that they run."""
         asyncio.run_coroutine_threadsafe(self._keep(streams), self._loop).result(timeout=10)
 
-    def send(self, count: int, *, tokens: int | None = None) -> None:
-        """Send that many requests at once, each just once."""
-        asyncio.run_coroutine_threadsafe(self._send(count, tokens or self.tokens), self._loop).result(timeout=10)
+    def send(self, count: int, *, tokens: int | None = None, routes: Sequence[Route] = ()) -> None:
+        """Send that many requests at once, each just once, by these routes in turn (the load's own by default)."""
+        sending = self._send(count, tokens or self.tokens, routes or self.routes)
+        asyncio.run_coroutine_threadsafe(sending, self._loop).result(timeout=10)
 
     def stop(self, timeout_seconds: float = STREAM_TIMEOUT_SECONDS) -> None:
         """Let every running stream end, then end the thread; what does not end in time is recorded as cut."""
@@ -134,9 +135,9 @@ class Load:
             while place < self._wanted:
                 await self._one(client, self.routes[place % len(self.routes)], self.tokens)
 
-    async def _send(self, count: int, tokens: int) -> None:
+    async def _send(self, count: int, tokens: int, routes: Sequence[Route]) -> None:
         for place in range(count):
-            self._workers.append(asyncio.create_task(self._single(self.routes[place % len(self.routes)], tokens)))
+            self._workers.append(asyncio.create_task(self._single(routes[place % len(routes)], tokens)))
 
     async def _single(self, route: Route, tokens: int) -> None:
         async with self._client(route) as client:

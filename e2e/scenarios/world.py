@@ -12,6 +12,7 @@ import httpx
 from scenarios.evidence import Evidence, Transition, engine_version, prometheus_sample
 from scenarios.kube import Kube, Object, condition, is_ready, wait_for
 from scenarios.streams import Load, Route, Stream
+from tidepool_api.contract import TRAFFIC_PORT
 
 POOL_LABEL = "tidepool.dev/pool"
 SYSTEM_NAMESPACE = "tidepool-system"
@@ -51,6 +52,13 @@ class World:
     def routes(self) -> list[Route]:
         """The two doors: the gateway and the pool's own Service."""
         return [Route("gateway", f"{self.gateway_url}/v1"), Route("service", f"{self.service_url}/v1")]
+
+    def pod_routes(self) -> list[Route]:
+        """The sidecars of the pods that serve, each by its own address."""
+        return [
+            Route(pod["metadata"]["name"], f"http://{pod['status']['podIP']}:{TRAFFIC_PORT}/v1")
+            for pod in self.ready_pods()
+        ]
 
     def demo_routes(self) -> list[Route]:
         """As `routes`; on a foreign cluster only the gateway can be reached from here."""
