@@ -41,6 +41,26 @@ def test_each_step_ends_once_and_says_why_it_did_not_run(plan: Plan, luck: int, 
 
 
 @settings(max_examples=25)
+@given(workflows(), LUCK, LUCK)
+def test_a_step_that_is_picked_runs_once_a_turn(plan: Plan, luck: int, order: int) -> None:
+    rim = Rim(plan, luck, random.Random(order)).go()
+
+    for key, ending in rim.journal.items():
+        if key.within or key.step not in plan.asking:
+            continue
+        turns = ending.output.data or []
+        inside = [one for one in rim.journal if one.within.startswith(f"{key}.") and one.within.count("/") == 1]
+        questions = [one.within for one in inside if one.step == key.step]
+        ran = {one.within: one.step for one in inside if one.step != key.step}
+        assert [turn["step"] for turn in turns] == [ran[f"{key}.{at + 1}/"] for at in range(len(turns))]
+        assert len(set(questions)) == len(questions)
+        assert len(turns) <= len(questions) <= len(turns) + 1
+        choose = plan.asking[key.step].steps[key.step].step.choose
+        assert choose is not None
+        assert len(turns) <= choose.max_turns
+
+
+@settings(max_examples=25)
 @given(workflows(), LUCK, LUCK, LUCK)
 def test_what_becomes_of_a_run_does_not_depend_on_timing(plan: Plan, luck: int, order: int, other: int) -> None:
     one = Rim(plan, luck, random.Random(order)).go()
@@ -60,6 +80,8 @@ def test_a_cancelled_run_ends_and_starts_nothing_but_its_exit_step(
     rim = Rim(plan, luck, random.Random(order), cancel_after=after).go()
 
     assert rim.finishes == 1
+    assert not rim.open
+    assert not list(rim.run.frames())
     if rim.run.verdict is Verdict.CANCELLED:
         for work in rim.run.works.values():
             assert work.phase in ENDED
