@@ -10,6 +10,7 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 MODELPOOL_PLURAL: Final = "modelpools"
 AGENTWORKFLOW_PLURAL: Final = "agentworkflows"
+AGENTWORKFLOWRUN_PLURAL: Final = "agentworkflowruns"
 
 FIELD_MANAGER: Final = "tidepool-operator"
 MANAGED_BY: Final = "tidepool"
@@ -58,6 +59,8 @@ PATH_ENGINE_READY: Final = "/engine/ready"  # started, admits, makes tokens
 PATH_DRAIN: Final = "/drain"  # GET is held until the ledger is empty or the drain timeout is over
 PATH_SETTINGS: Final = "/settings"  # PUT SidecarSettings
 PATH_FLEET: Final = "/fleet"  # PUT Fleet (gateway)
+# Runs of AgentWorkflowRuns (gateway): GET OpenRuns; PUT RunOrder at /UID answers RunReport; DELETE /UID cancels.
+PATH_RUNS: Final = "/runs"
 PATH_READY: Final = "/readyz"  # gateway: has a fleet and is not draining
 # Sidecar traffic port and gateway control port: load reports, one JSON object a line, held open.
 PATH_LOAD: Final = "/tidepool/load"

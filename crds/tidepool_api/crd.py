@@ -3,8 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidepool_api import modelpool, workflow
-from tidepool_api.contract import AGENTWORKFLOW_PLURAL, GROUP, MODELPOOL_PLURAL, VERSION
+from tidepool_api import modelpool, workflow, workflow_run
+from tidepool_api.contract import (
+    AGENTWORKFLOW_PLURAL,
+    AGENTWORKFLOWRUN_PLURAL,
+    GROUP,
+    MODELPOOL_PLURAL,
+    VERSION,
+)
 from tidepool_api.kube import VALIDATIONS, Document
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 from tidepool_api.structural import structural_schema
@@ -56,6 +62,16 @@ WORKFLOW_COLUMNS: Final = (
     Column("SUCCEEDED", ".status.runs.succeeded", "Runs that succeeded.", "integer", wide=True),
     Column("FAILED", ".status.runs.failed", "Runs that failed.", "integer", wide=True),
     Column("P95", ".status.latency.p95", "Nineteen in twenty runs took no longer.", wide=True),
+)
+RUN_COLUMNS: Final = (
+    Column("WORKFLOW", ".spec.workflow", "The workflow that is run."),
+    Column("PHASE", ".status.phase", "Where the run stands."),
+    Column("STEPS", ".status.steps", "Steps that have ended.", "integer"),
+    Column("TOKENS", ".status.tokens", "Tokens used.", "integer"),
+    _AGE,
+    Column("FINISHED", ".status.finished", "Time since the run ended.", "date", wide=True),
+    Column("REASON", ".status.reason", "Why it waits, failed or was cancelled.", wide=True),
+    Column("RUN", ".status.run", "The run's id at the gateway.", wide=True),
 )
 SCALE: Final = {
     "specReplicasPath": ".spec.replicas",
@@ -133,4 +149,12 @@ MODELPOOL: Final = Resource(
 AGENTWORKFLOW: Final = Resource(
     workflow.AgentWorkflow, workflow.KIND, AGENTWORKFLOW_PLURAL, "aw", WORKFLOW_COLUMNS, scale=False
 )
-RESOURCES: Final = (MODELPOOL, AGENTWORKFLOW)
+AGENTWORKFLOWRUN: Final = Resource(
+    workflow_run.AgentWorkflowRun,
+    workflow_run.KIND,
+    AGENTWORKFLOWRUN_PLURAL,
+    "awr",
+    RUN_COLUMNS,
+    scale=False,
+)
+RESOURCES: Final = (MODELPOOL, AGENTWORKFLOW, AGENTWORKFLOWRUN)

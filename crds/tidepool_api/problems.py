@@ -12,6 +12,7 @@ from tidepool_api.metadata import Metadata
 from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 from tidepool_api.workflow import AgentWorkflowSpec
+from tidepool_api.workflow_run import AgentWorkflowRunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,15 @@ def workflow_problems(spec: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with the spec of an AgentWorkflow, as far as its shape goes."""
     try:
         AgentWorkflowSpec.model_validate(spec)
+    except ValidationError as error:
+        return of_error("spec", error)
+    return []
+
+
+def run_problems(spec: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with the spec of an AgentWorkflowRun."""
+    try:
+        AgentWorkflowRunSpec.model_validate(spec)
     except ValidationError as error:
         return of_error("spec", error)
     return []

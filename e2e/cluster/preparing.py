@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from cluster import debian, engine_install, images, tools
+from cluster import debian, engine_install, images, postgres, tools
 
 
 def prepare() -> None:
@@ -19,5 +19,6 @@ def prepare() -> None:
 
 def _downloads() -> None:
     engine_install.install()
+    postgres.programs()
     images.pause_archive()
     images.base_archive()

@@ -16,9 +16,10 @@ from tidepool_operator.autoscaler import Autoscaler, AutoscalerSettings
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.canary import Canary
 from tidepool_operator.cluster.client import Client
+from tidepool_operator.cluster.gateway_runs import GatewayRuns
 from tidepool_operator.cluster.gateways import Control, Gateways, Publisher
 from tidepool_operator.cluster.health import Figures, HealthServer
-from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL, Kind, Object
+from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.nodes import Nodes
@@ -35,6 +36,7 @@ from tidepool_operator.handlers import SELECTORS, Watches
 from tidepool_operator.orphans import Orphans
 from tidepool_operator.pool.model import RenderSettings, SidecarTLS
 from tidepool_operator.reconcile import Reconciler, Sources
+from tidepool_operator.runs import RunObjects
 from tidepool_operator.settings import LEASE_NAME, Settings
 from tidepool_operator.telemetry.gateways import Gateways as GatewayStreams
 from tidepool_operator.telemetry.prometheus import NoPrometheus, Prometheus, PrometheusSettings
@@ -53,6 +55,7 @@ class Work(StrEnum):
 
     POOL = "pool"
     WORKFLOW = "workflow"
+    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,13 @@ class Operator:
         )
         self._orphans = Orphans(self.store, recorder)
         self._workflows = Workflows(self._api, self.store, recorder)
+        self._gateway_runs = GatewayRuns(self._gateways.serving, proof=proof.headers)
+        self._runs = RunObjects(self._api, self.store, self._gateway_runs, settings.watch_namespaces)
+        self._acts: Mapping[Work, Callable[[Key], Awaitable[float | None]]] = {
+            Work.POOL: self._reconciler,
+            Work.WORKFLOW: self._workflows,
+            Work.RUN: self._runs,
+        }
         self.health = HealthServer(self.complaints, self._gauges, self.figures)
         self.store.listen(self._changed)
 
@@ -143,6 +153,7 @@ class Operator:
             await self.health.start(self._settings.health_host, self._settings.health_port)
             stack.push_async_callback(self.health.close)
             stack.push_async_callback(self._sidecars.close)
+            stack.push_async_callback(self._gateway_runs.close)
             await self._wait_for_kinds()
             watches = Watches(self.store, self._settings.watch_namespaces)
             stack.push_async_callback(watches.close)
@@ -204,7 +215,7 @@ class Operator:
         """kopf looks once for its kinds, so the CRDs must be there before it starts."""
         while not self._stop.is_set():
             try:
-                for kind in (MODEL_POOL, AGENT_WORKFLOW):
+                for kind in (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN):
                     namespace = next(iter(self._settings.watch_namespaces), None)
                     await self._open.list(kind, namespace, metadata_only=True, cached=True)
             except NotFound:
@@ -228,16 +239,15 @@ class Operator:
             for _ in range(self._settings.workers):
                 group.create_task(self._work())
             group.create_task(self._publisher.run())
+            group.create_task(self._runs.run())
             group.create_task(self._resync())
 
     async def _work(self) -> None:
         while True:
             item = await self.queue.take()
-            act: Callable[[Key], Awaitable[float | None]]
-            act = self._reconciler if item.work is Work.POOL else self._workflows
             began = time.perf_counter()
             try:
-                again = await act(item.key)
+                again = await self._acts[item.work](item.key)
             except NotLeader:
                 self.queue.done(item)  # the new leader looks at everything
             except Exception as error:
@@ -271,7 +281,8 @@ class Operator:
 
     def _items(self) -> list[Item]:
         pools = [Item(Work.POOL, key) for key in self.store.keys(MODEL_POOL)]
-        return pools + [Item(Work.WORKFLOW, key) for key in self.store.keys(AGENT_WORKFLOW)]
+        workflows = [Item(Work.WORKFLOW, key) for key in self.store.keys(AGENT_WORKFLOW)]
+        return pools + workflows + [Item(Work.RUN, key) for key in self.store.keys(AGENT_WORKFLOW_RUN)]
 
     def _all_due(self) -> None:
         for item in self._items():
@@ -287,6 +298,8 @@ class Operator:
         if kind == AGENT_WORKFLOW:
             self._workflow_changed(key_of(item), gone=after is None)
             self._publisher.mark_due()
+        elif kind == AGENT_WORKFLOW_RUN:
+            self._run_changed(item, gone=after is None)
         elif (pool := pool_of(kind, item)) is not None:
             self._pool_due(pool)
         if kind == MODEL_POOL:
@@ -301,6 +314,14 @@ class Operator:
             self.queue.forget(Item(Work.WORKFLOW, key))
         # Workflows may run one another.
         self._workflows_due(key.namespace)
+
+    def _run_changed(self, raw: Object, *, gone: bool) -> None:
+        item = Item(Work.RUN, key_of(raw))
+        if gone:
+            self.queue.forget(item)
+            self._runs.deleted(raw)
+        else:
+            self.queue.add(item)
 
     def _workflows_due(self, namespace: str) -> None:
         for key in self.store.keys(AGENT_WORKFLOW):

@@ -170,7 +170,7 @@ def load_endpoints(feed: Feed[R], report: Callable[[], R]) -> Routes:
 class Guarded:
     """Handlers behind a door."""
 
-    def __init__(self, door: Door, inner: Routes) -> None:
+    def __init__(self, door: Door, inner: Handler) -> None:
         self._door = door
         self._inner = inner
 
@@ -182,8 +182,26 @@ class Guarded:
         return await self._inner.handle(method, path, headers, body) if refused is None else text(*refused)
 
 
-def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float, door: Door) -> Handler:
-    """Control port of a gateway."""
+class Beside:
+    """Handlers of one port: what is at a path and below it, and the rest."""
+
+    def __init__(self, path: str, there: Handler, rest: Handler) -> None:
+        self._path = path
+        self._there = there
+        self._rest = rest
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """See Handler."""
+        there = path == self._path or path.startswith(self._path + "/")
+        return await (self._there if there else self._rest).handle(method, path, headers, body)
+
+
+def gateway_control(
+    fleet: GatewayFleet, drain_timeout_seconds: float, door: Door, runs: Handler | None = None
+) -> Handler:
+    """Control port of a gateway. `runs` answers for runs of workflows."""
 
     async def health(_: bytes) -> Response:
         return text(200, "ok")
@@ -215,7 +233,7 @@ def gateway_control(fleet: GatewayFleet, drain_timeout_seconds: float, door: Doo
             **load_endpoints(fleet.feed, fleet.report).table,
         }
     )
-    return Guarded(door, routes)
+    return Guarded(door, routes if runs is None else Beside(contract.PATH_RUNS, runs, routes))
 
 
 def gateway_metrics(fleet: GatewayFleet) -> Routes:

@@ -38,7 +38,7 @@ class Door:
 
     def refusal(self, method: str, path: str, proof: str | None, now: float) -> tuple[int, str] | None:
         """Status and reason for whoever may not; None: let them in. `now` in Unix seconds."""
-        order = (method, path) in _ORDERS
+        order = (method, path) in _ORDERS or path.startswith(contract.PATH_RUNS)
         if order and self.writer is Writer.NOBODY:
             return 404, f"there is no {path} here: this gateway's fleet comes from its file alone"
         if self.writer is not Writer.OPERATOR or not (order or path in _REPORTS):

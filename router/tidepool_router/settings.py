@@ -23,7 +23,17 @@ from tidepool_router.tracing import settings as tracing
 _Document = TypeVar("_Document", bound=BaseModel)
 _MOST_WORKERS: Final = 64
 _LOOPBACK: Final = "127.0.0.1"
+_STORE_VARIABLE: Final = "TIDEPOOL_WORKFLOW_STORE"
 _LIMIT_FIELDS: Final = get_type_hints(Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowOptions:
+    """Where a gateway keeps runs (a URL, or a file that has it), and what their steps may call."""
+
+    store: str | Path | None = dataclasses.field(default=None, repr=False)  # a URL may hold a password
+    lease_seconds: float = 15.0
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,7 @@ class Options:
     keys_file: Path | None = None
     decisions_file: Path | None = None
     debug_scores: bool = False
-    workflow_store: str | None = None
-    workflow_hosts: tuple[str, ...] = ()
+    workflows: WorkflowOptions = dataclasses.field(default_factory=WorkflowOptions)
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_port: int | None = None  # None: `port` serves TLS where there is a certificate
@@ -102,8 +111,6 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             raise SettingsError(f"--workers {given.workers} must be 1 to {_MOST_WORKERS}; one a core is enough")
         if given.workers > 1 and given.record_decisions is not None:
             raise SettingsError("--record-decisions is for one process; leave out --workers to record")
-        if given.workers > 1 and given.workflow_store is not None:
-            raise SettingsError("--workflow-store is for one process; leave out --workers to keep runs")
         writer = _fleet_writer(given)
         return dataclasses.replace(
             common,
@@ -114,8 +121,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             keys_file=given.keys,
             decisions_file=given.record_decisions,
             debug_scores=given.debug_scores,
-            workflow_store=given.workflow_store,
-            workflow_hosts=tuple(given.workflow_allow),
+            workflows=_workflows(given, environment),
             workers=given.workers,
             worker_fd=given.worker_fd,
         )
@@ -144,6 +150,30 @@ def _fleet_writer(given: argparse.Namespace) -> Writer:
     if given.trust_file is not None:
         return Writer.OPERATOR
     return Writer.EVERYBODY if given.control_open else Writer.NOBODY
+
+
+def _workflows(given: argparse.Namespace, environment: dict[str, str]) -> WorkflowOptions:
+    store: str | Path | None = given.workflow_store
+    if store is not None and not str(store).startswith("sqlite:"):
+        message = (
+            "--workflow-store takes sqlite:///FILE alone, for everybody sees command lines; give the address of a "
+            f"PostgreSQL server in a file (--workflow-store-file) or in {_STORE_VARIABLE}"
+        )
+        raise SettingsError(message)
+    others = [given.workflow_store_file, environment.get(_STORE_VARIABLE) or None]
+    stores = [found for found in (store, *others) if found is not None]
+    if len(stores) > 1:
+        names = f"--workflow-store, --workflow-store-file and {_STORE_VARIABLE}"
+        raise SettingsError(f"there can be one store of workflow runs; give one of {names}")
+    if given.workers > 1 and any(str(found).startswith("sqlite:") for found in stores):
+        raise SettingsError(
+            "a store in SQLite is for one process; leave out --workers, or keep runs in PostgreSQL"
+        )
+    if not 1.0 <= given.workflow_lease_seconds <= 600.0:
+        raise SettingsError(f"--workflow-lease-seconds {given.workflow_lease_seconds:g} must be 1 to 600")
+    return WorkflowOptions(
+        stores[0] if stores else None, given.workflow_lease_seconds, tuple(given.workflow_allow)
+    )
 
 
 def engine_address(url: str) -> tuple[str, int]:
@@ -251,7 +281,21 @@ def _parser() -> argparse.ArgumentParser:
     gateway.add_argument(
         "--workflow-store",
         metavar="URL",
-        help="keep runs of workflows, like sqlite:////data/workflows.db; without it none outlives its client",
+        help="keep runs of workflows, like sqlite:////data/workflows.db; without a store none outlives its client",
+    )
+    gateway.add_argument(
+        "--workflow-store-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the store's URL, like postgresql://user:password@host/database; or "
+        f"{_STORE_VARIABLE} in the environment",
+    )
+    gateway.add_argument(
+        "--workflow-lease-seconds",
+        type=float,
+        default=15.0,
+        metavar="SECONDS",
+        help="how long after its gateway was last heard of a run is taken over (default %(default)s)",
     )
     gateway.add_argument(
         "--workflow-allow",

@@ -1,11 +1,14 @@
 """Brings workflows to life when a fleet has some. Until then a gateway imports none of their libraries."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tidepool_router.control import JSON, Response, StreamResponse
 from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.services import Services
+from tidepool_router.settings import WorkflowOptions
 
 if TYPE_CHECKING:
     from tidepool_router.workflow.start import WorkflowRooms
@@ -15,14 +18,14 @@ class WorkflowSwitch:
     """Follows the fleet. `inner` is the gateway that the steps' requests go to; it asks for no key."""
 
     def __init__(
-        self, services: Services, fleet: GatewayFleet, gateway: Gateway, store: str | None, hosts: Sequence[str]
+        self, services: Services, fleet: GatewayFleet, gateway: Gateway, options: WorkflowOptions
     ) -> None:
         self.inner = gateway
         self._services = services
         self._fleet = fleet
         self._gateway = gateway
-        self._store = store
-        self._hosts = hosts
+        self._options = options
+        self._store = options.store
         self._rooms: WorkflowRooms | None = None
 
     def look(self) -> None:
@@ -30,12 +33,21 @@ class WorkflowSwitch:
         if self._rooms is None and (self._fleet.workflows or self._store is not None):
             from tidepool_router.workflow.start import WorkflowRooms, allowed_hosts
 
-            hosts = allowed_hosts(self._hosts)
-            self._rooms = WorkflowRooms(self._services, self._fleet, self.inner, self._store, hosts)
+            hosts, lease_seconds = allowed_hosts(self._options.hosts), self._options.lease_seconds
+            self._rooms = WorkflowRooms(self._services, self._fleet, self.inner, self._store, hosts, lease_seconds)
             self._rooms.start()
             self._gateway.workflows = self._rooms
         if self._rooms is not None:
             self._rooms.workflows.apply(self._fleet.workflows, list(self._fleet.pools))
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """Handler of PATH_RUNS and what is below it."""
+        if self._rooms is None:
+            told = {"code": "no_workflows", "message": "this gateway has no workflows and keeps no runs"}
+            return Response(501, json.dumps({"error": told}).encode(), JSON)
+        return await self._rooms.objects.handle(method, path, headers, body)
 
     async def close(self) -> None:
         """End all runs here."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from api.specs import FULL_POOL, FULL_WORKFLOW, NOT_YET_POOL, Json, changed
-from tidepool_api.crd import AGENTWORKFLOW, RESOURCES
+from api.specs import FULL_POOL, FULL_RUN, FULL_WORKFLOW, NOT_YET_POOL, Json, changed
+from tidepool_api.crd import AGENTWORKFLOW, AGENTWORKFLOWRUN, RESOURCES
 from tidepool_api.kube import VALIDATIONS
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
 
@@ -374,8 +374,10 @@ def cases_without_a_rule() -> list[str]:
 
 def case_of(rule: CrdRule) -> Case:
     """The case of a rule; raises NoCase."""
-    base = FULL_WORKFLOW if rule.kind == AGENTWORKFLOW.kind else FULL_POOL
-    table = WORKFLOW if rule.kind == AGENTWORKFLOW.kind else POOL
+    base, table = {
+        AGENTWORKFLOW.kind: (FULL_WORKFLOW, WORKFLOW),
+        AGENTWORKFLOWRUN.kind: (FULL_RUN, {}),
+    }.get(rule.kind, (FULL_POOL, POOL))
     for (path, start), change in table.items():
         if path == rule.path and rule.message.startswith(start):
             words = change.words or rule.message

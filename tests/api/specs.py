@@ -131,6 +131,18 @@ NOT_YET_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1}, "connector
 NOT_YET_POOL["spec"]["parallelism"]["hosts"] = 2
 NOT_YET_POOL["spec"]["accelerator"]["count"] = 1
 
+FULL_RUN: Json = {
+    "apiVersion": "tidepool.dev/v1alpha1",
+    "kind": "AgentWorkflowRun",
+    "metadata": {"name": "research-1", "namespace": "default"},
+    "spec": {
+        "workflow": "research",
+        "input": {"question": "Why is the sea salty?"},
+        "cancel": False,
+        "ttlAfterFinished": "1h",
+    },
+}
+
 FULL_WORKFLOW: Json = {
     "apiVersion": "tidepool.dev/v1alpha1",
     "kind": "AgentWorkflow",

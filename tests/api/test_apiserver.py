@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from api.specs import FULL_POOL, FULL_WORKFLOW, Json, changed
+from api.specs import FULL_POOL, FULL_RUN, FULL_WORKFLOW, Json, changed
 from fakes.controlplane import Kubectl
 from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.problems import problems
 from tidepool_api.workflow import AgentWorkflow, AgentWorkflowSpec
+from tidepool_api.workflow_run import AgentWorkflowRun
 
 pytestmark = pytest.mark.apiserver
 
@@ -171,6 +172,19 @@ def test_workflow_columns_and_category(kubectl: Kubectl) -> None:
     assert header.split() == ["NAME", "ACCEPTED", "READY", "REASON", "ACTIVE", "AGE"]
     assert row.split()[0] == "research"
     assert {"agentworkflow.tidepool.dev/research", "modelpool.tidepool.dev/listed"} <= set(everything)
+
+
+def test_run_columns_say_where_it_stands(kubectl: Kubectl) -> None:
+    kubectl.done("create", "-f", "-", documents=[FULL_RUN])
+    stored = kubectl.done("get", "awr", "research-1", "-o", "json").json
+    status = {"phase": "Succeeded", "steps": 3, "tokens": 42, "run": "object-1", "output": "salt"}
+    kubectl.done("replace", "--subresource=status", "-f", "-", documents=[stored | {"status": status}])
+
+    header, row = kubectl.done("get", "awr", "research-1").out.splitlines()
+
+    assert header.split() == ["NAME", "WORKFLOW", "PHASE", "STEPS", "TOKENS", "AGE"]
+    assert row.split()[:-1] == ["research-1", "research", "Succeeded", "3", "42"]
+    assert stored["spec"] == AgentWorkflowRun.model_validate(FULL_RUN).spec.model_dump(mode="json", by_alias=True)
 
 
 def test_scale_writes_replicas_and_shows_the_selector(kubectl: Kubectl) -> None:

@@ -142,7 +142,7 @@ def faults(path: str, node: Json) -> Iterator[str]:
 def test_every_node_of_the_schema_is_structural_and_bounded(resource: Resource) -> None:
     found = list(schema_nodes(resource))
 
-    assert len(found) > 50
+    assert len(found) > 10
     assert [(path, fault) for path, node in found for fault in faults(path, node)] == []
 
 
@@ -157,6 +157,7 @@ def test_only_free_objects_keep_unknown_fields() -> None:
         "AgentWorkflow.spec.steps[].llm.responseFormat",
         "AgentWorkflow.spec.steps[].mcp.arguments",
         "AgentWorkflow.spec.steps[].workflow.input",
+        "AgentWorkflowRun.spec.input",
     }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from api.rule_cases import Case, CrdRule, case_of, cases_without_a_rule, rules
 from api.specs import Json
-from tidepool_api.problems import Problem, problems, workflow_problems
+from tidepool_api.problems import Problem, problems, run_problems, workflow_problems
 
 RULES = rules()
 
@@ -12,6 +12,8 @@ RULES = rules()
 def found(document: Json) -> list[Problem]:
     if document["kind"] == "AgentWorkflow":
         return workflow_problems(document["spec"])
+    if document["kind"] == "AgentWorkflowRun":
+        return run_problems(document["spec"])
     return problems(document["spec"], document["metadata"]["name"])
 
 

@@ -14,8 +14,9 @@ from cluster.apiserver import ControlPlane
 from tidepool_api.contract import API_VERSION
 from tidepool_api.language.review import review
 from tidepool_api.modelpool import ModelPoolSpec
-from tidepool_api.problems import problems, unknown_fields, workflow_problems
+from tidepool_api.problems import problems, run_problems, unknown_fields, workflow_problems
 from tidepool_api.workflow import AgentWorkflowSpec
+from tidepool_api.workflow_run import AgentWorkflowRunSpec
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +36,7 @@ def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
 
 RESOURCES = [pytest.param(resource, id=name) for name, resource in _resources()]
 POOLS = {resource["metadata"]["name"] for _, resource in _resources() if resource["kind"] == "ModelPool"}
+WORKFLOWS = {one["metadata"]["name"] for _, one in _resources() if one["kind"] == "AgentWorkflow"}
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
@@ -43,6 +45,10 @@ def test_the_models_and_the_review_take_it(resource: dict[str, Any]) -> None:
     if resource["kind"] == "ModelPool":
         assert [str(problem) for problem in problems(spec, name)] == []
         assert unknown_fields(ModelPoolSpec, spec) == []
+    elif resource["kind"] == "AgentWorkflowRun":
+        assert [str(problem) for problem in run_problems(spec)] == []
+        assert unknown_fields(AgentWorkflowRunSpec, spec) == []
+        assert spec["workflow"] in WORKFLOWS
     else:
         assert [str(problem) for problem in workflow_problems(spec)] == []
         assert unknown_fields(AgentWorkflowSpec, spec) == []

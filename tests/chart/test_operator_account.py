@@ -40,6 +40,13 @@ STORED: Object = {
     "metadata": {"name": "stored", "namespace": TEAM},
     "spec": {"model": {"uri": "s3://models/llama"}, "cache": {"persistentVolumeClaim": "models"}},
 }
+RUN: Object = {
+    "apiVersion": "tidepool.dev/v1alpha1",
+    "kind": "AgentWorkflowRun",
+    "metadata": {"name": "once"},
+    "spec": {"workflow": "digest", "input": {"text": "a"}},
+}
+SHORT = {"cancel": True, "ttlAfterFinished": "1s"}
 WORKFLOW: Object = {
     "apiVersion": "tidepool.dev/v1alpha1",
     "kind": "AgentWorkflow",
@@ -142,6 +149,8 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
 
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(POOL))
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(WORKFLOW))
+    for run in (RUN, {**RUN, "metadata": {"name": "short"}, "spec": {**RUN["spec"], **SHORT}}):
+        cluster.kubectl("create", "-n", TEAM, "-f", "-", stdin=json.dumps(run))
 
     def deployments(replicas: int) -> list[Object]:
         found = cluster.get("deployments", "-n", TEAM)["items"]
@@ -182,6 +191,11 @@ def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> 
     cluster.wait("conditions of the pool", lambda: "Ready" in cluster.conditions("mp", "-n", TEAM, "small"))
     workflow = cluster.wait("conditions of the workflow", lambda: cluster.conditions("aw", "-n", TEAM, "digest"))
     assert workflow["Accepted"] == "True"
+    # There is no gateway here, so the one run waits and says so; the other has had its time.
+    cluster.wait(
+        "the run waits", lambda: "no gateway" in str(cluster.get("awr", "-n", TEAM, "once").get("status"))
+    )
+    cluster.wait("the other is gone", lambda: len(cluster.get("awr", "-n", TEAM)["items"]) == 1)
     cluster.wait("events", lambda: cluster.get("events.events.k8s.io", "-n", TEAM)["items"])
 
     # What the chart's PodMonitor selects by.

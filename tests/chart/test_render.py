@@ -513,15 +513,34 @@ def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
     assert found == [1, 4]
 
 
-def test_a_gateway_that_keeps_runs_is_one_alone(render: Render, helm: Program) -> None:
+def test_a_gateway_that_keeps_runs_in_a_file_is_one_alone(render: Render, helm: Program) -> None:
     keeping = {"persistentVolumeClaim": "runs", "allowedHosts": ["search.tools", "*.tools:8080"]}
     deployment = render({"gateway.workflows": keeping, "gateway.replicas": 1}).one("Deployment", GATEWAY)
     pod = deployment["spec"]["template"]["spec"]
 
-    options = parse(pod["containers"][0]["args"], {})
-    assert options.workflow_store == "sqlite:////var/lib/tidepool/workflows.db"
-    assert options.workflow_hosts == ("search.tools", "*.tools:8080")
+    found = parse(pod["containers"][0]["args"], {}).workflows
+    assert (found.store, found.lease_seconds) == ("sqlite:////var/lib/tidepool/workflows.db", 15.0)
+    assert found.hosts == ("search.tools", "*.tools:8080")
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}  # never two with the file open
     assert pod["securityContext"]["fsGroup"] == 65532
-    with pytest.raises(AssertionError, match=r"set gateway\.replicas to 1"):
-        helm("template", "demo", str(CHART), *sets({"gateway.workflows": keeping, "gateway.replicas": 2}))
+    for more in ({"gateway.replicas": 2}, {"gateway.replicas": 1, "gateway.workers": 2}):
+        with pytest.raises(AssertionError, match=r"or keep runs in PostgreSQL"):
+            helm("template", "demo", str(CHART), *sets({"gateway.workflows": keeping, **more}))
+
+
+def test_gateways_that_share_a_server_are_as_many_as_wanted(render: Render, helm: Program) -> None:
+    keeping = {"postgres": {"secretName": "runs-app", "key": "uri"}, "leaseSeconds": 30}
+    chart = render({"gateway.workflows": keeping, "gateway.replicas": 3, "gateway.workers": 2})
+    deployment = chart.one("Deployment", GATEWAY)
+    pod = deployment["spec"]["template"]["spec"]
+
+    found = parse(pod["containers"][0]["args"], {}).workflows
+    assert (found.store, found.lease_seconds) == (Path("/etc/tidepool-store/url"), 30.0)
+    mounts = pod["containers"][0]["volumeMounts"]
+    assert {"name": "store", "mountPath": "/etc/tidepool-store", "readOnly": True} in mounts
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "store"]
+    assert volume["secret"] == {"secretName": "runs-app", "items": [{"key": "uri", "path": "url"}]}
+    assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
+    both = {"gateway.workflows": {**keeping, "persistentVolumeClaim": "runs"}, "gateway.replicas": 1}
+    with pytest.raises(AssertionError, match="not both"):
+        helm("template", "demo", str(CHART), *sets(both))

@@ -140,3 +140,12 @@ async def test_a_gateway_follows_whom_to_believe_in_its_mounted_file(
 
     assert report.fleet_issued_at in (None, 2.0)
     assert 'tidepool_proofs_checked_total{outcome="operator"}' in page
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/runs/u"), ("DELETE", "/runs/u"), ("GET", "/runs")])
+def test_runs_of_objects_are_the_operators_alone(method: str, path: str) -> None:
+    door = believing()
+
+    assert door.refusal(method, path, None, NOW) is not None
+    assert door.refusal(method, path, shown(), NOW) is None
+    assert Door(Writer.NOBODY).refusal(method, path, shown(), NOW) is not None

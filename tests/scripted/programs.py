@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -50,16 +51,18 @@ def _free_ports() -> int:
 
 
 @asynccontextmanager
-async def run_program(*arguments: str, ready: str) -> AsyncIterator[Program]:
+async def run_program(
+    *arguments: str, ready: str, environment: Mapping[str, str] | None = None, within_seconds: float = 20.0
+) -> AsyncIterator[Program]:
     """Runs it until `ready`, a path of its control port, answers 200; at once where that is empty."""
     port = _free_ports()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tidepool_router", *arguments, "--host", "127.0.0.1", "--port", str(port),
-        stderr=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, env={**os.environ, **(environment or {})},
     )  # fmt: skip
     running = Program(process, port)
     try:
-        async with asyncio.timeout(20), httpx.AsyncClient() as client:
+        async with asyncio.timeout(within_seconds), httpx.AsyncClient() as client:
             while ready:
                 assert process.returncode is None
                 try:

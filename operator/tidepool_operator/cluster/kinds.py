@@ -38,6 +38,9 @@ class Kind:
 
 MODEL_POOL: Final = Kind(contract.GROUP, contract.VERSION, contract.MODELPOOL_PLURAL, "ModelPool")
 AGENT_WORKFLOW: Final = Kind(contract.GROUP, contract.VERSION, contract.AGENTWORKFLOW_PLURAL, "AgentWorkflow")
+AGENT_WORKFLOW_RUN: Final = Kind(
+    contract.GROUP, contract.VERSION, contract.AGENTWORKFLOWRUN_PLURAL, "AgentWorkflowRun"
+)
 DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
 POD: Final = Kind("", "v1", "pods", "Pod")
 SERVICE: Final = Kind("", "v1", "services", "Service")
@@ -66,7 +69,7 @@ OWNED: Final = (
     ENDPOINT_SLICE,
     JOB,
 )
-WATCHED: Final = (MODEL_POOL, AGENT_WORKFLOW, *OWNED, POD)
+WATCHED: Final = (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, *OWNED, POD)
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in (*WATCHED, LEASE, EVENT)}
 
 

@@ -10,13 +10,25 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Final
 
+import httpx
+
 from tidepool_api import contract
 from tidepool_api.load import GatewayReport
-from tidepool_router.control import Guarded, Handler, Response, Routes, load_endpoints, text
+from tidepool_router.control import (
+    JSON,
+    Beside,
+    Guarded,
+    Handler,
+    Response,
+    Routes,
+    StreamResponse,
+    load_endpoints,
+    text,
+)
 from tidepool_router.errors import SettingsError, UpstreamError
 from tidepool_router.fleet.client import get
 from tidepool_router.fleet.feed import Feed
@@ -103,7 +115,7 @@ class Crew:
                 **loads,
             }
         )
-        return Guarded(door, routes)
+        return Guarded(door, Beside(contract.PATH_RUNS, _AnyWorker(self.workers), routes))
 
     def metrics(self) -> Handler:
         """Metrics port: all pages as one."""
@@ -159,6 +171,26 @@ class Crew:
             return worker.number, Response(answer.status, answer.body)
 
         return dict(filter(None, await asyncio.gather(*(ask(worker) for worker in self.workers))))
+
+
+class _AnyWorker:
+    """What any worker may answer, since they share the store."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response | StreamResponse:
+        """Handler."""
+        del headers
+        for worker in self._workers:
+            try:
+                status, answer = await worker.ask(method, path, body)
+            except httpx.HTTPError:
+                continue
+            return Response(status, answer, JSON)
+        return text(503, "no worker answers")
 
 
 @contextmanager

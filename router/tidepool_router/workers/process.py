@@ -152,11 +152,15 @@ class Worker:
 
     async def put_fleet(self, body: bytes) -> tuple[int, bytes]:
         """Status and text of its answer. Raises httpx.HTTPError."""
+        return await self.ask("PUT", contract.PATH_FLEET, body)
+
+    async def ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and text of its control port's answer. Raises httpx.HTTPError."""
         endpoint = self.control
         if endpoint is None:
             return 503, b"the worker is being started\n"
         async with httpx.AsyncClient(timeout=_SILENT_SECONDS, trust_env=False) as client:
-            answer = await client.put(f"http://{endpoint.authority}{contract.PATH_FLEET}", content=body)
+            answer = await client.request(method, f"http://{endpoint.authority}{path}", content=body)
             return answer.status_code, answer.content
 
     def stop(self) -> None:

@@ -106,6 +106,11 @@ class Driver:
         """End the run; what is under way is cut at once."""
         self._inbox.put_nowait(lambda now: self.run.cancel(reason, now))
 
+    def let_go(self) -> None:
+        """Another gateway has the run: cut what is under way, and write no more."""
+        self.lost = True
+        self._inbox.put_nowait(lambda _: [])
+
     async def over(self) -> None:
         """Return when the run is over here."""
         await self._over.wait()
@@ -285,8 +290,7 @@ class Driver:
             except JournalError as error:
                 if pause is None or isinstance(error, Fenced):
                     _log.warning("let go of a run", extra={"run": self.claim.run.id, "reason": str(error)})
-                    self.lost = True
-                    self._inbox.put_nowait(lambda _: [])
+                    self.let_go()
                     return False
                 await asyncio.sleep(pause)
             else:

@@ -4,7 +4,7 @@ A run belongs to the gateway that holds its lease. Each time a run changes hands
 writes names the fence, so that a gateway that was slow, and is not the owner any more, writes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,10 @@ class JournalError(RouterError):
 
 class Fenced(JournalError):
     """The run belongs to another gateway by now, or is over."""
+
+
+class Taken(JournalError):
+    """A run of this id was taken in before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +62,37 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that this gateway owns now, with all that has ended of it."""
+    """A run that this gateway owns now, with all that has ended of it. `cancel`: why it is to end, if it is."""
 
     run: Accepted
     fence: int
     endings: dict[Key, Ending]
+    cancel: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All that is known of one run."""
+    """All that is known of one run, but for what its steps made. `moves`: how often it changed hands."""
 
     run: Accepted
     summary: Summary
     output: str | None
     endings: dict[Key, Ending]
+    moves: int = 0
 
 
 class Journal(Protocol):
-    """The store. Each method returns when what it writes is on disk, and raises JournalError otherwise."""
+    """The store. Each method returns when what it writes is on disk, and raises JournalError otherwise.
 
-    async def accept(self, run: Accepted, owner: str, lease_until: float) -> int:
-        """Take a run in; returns its fence."""
+    After a JournalError that is no Fenced and no Taken it may be written all the same: nobody knows, when an
+    answer is lost. So each method may be called again, and twice is once. Leases are measured by one clock, the
+    store's.
+    """
+
+    shared: bool  # other gateways may write there, too
+
+    async def accept(self, run: Accepted, owner: str, lease_seconds: float) -> int:
+        """Take a run in; returns its fence. Raises Taken."""
 
     async def commit(self, run: str, fence: int, key: Key, ending: Ending) -> None:
         """A unit of work has ended. Raises Fenced; a key that has ended already keeps its first ending."""
@@ -87,11 +100,20 @@ class Journal(Protocol):
     async def finish(self, run: str, fence: int, end: Summary, output: str | None) -> None:
         """The run is over. Raises Fenced."""
 
-    async def renew(self, owner: str, lease_until: float) -> None:
-        """Keep all runs that this gateway owns."""
+    async def renew(self, owner: str, runs: Collection[str], lease_seconds: float) -> Collection[str]:
+        """Keep these runs, as far as this gateway owns them; returns those that it does."""
 
-    async def claim(self, owner: str, now: float, lease_until: float, most: int) -> Sequence[Claim]:
+    async def release(self, owner: str) -> None:
+        """Whoever comes next need not wait for the leases of this gateway."""
+
+    async def claim(self, owner: str, lease_seconds: float, most: int) -> Sequence[Claim]:
         """Take over runs whose lease is over, the oldest first."""
+
+    async def ask_to_cancel(self, run: str, reason: str) -> None:
+        """Let the gateway that owns the run know, whichever it is; without effect when it is over."""
+
+    async def cancels(self, owner: str) -> Mapping[str, str]:
+        """Runs of this gateway that are to end, and why."""
 
     async def find(self, run: str) -> Record | None:
         """One run."""
@@ -100,6 +122,9 @@ class Journal(Protocol):
         self, workflow: str, most: int, *, before: float | None = None, tenant: str | None = None
     ) -> Sequence[Summary]:
         """Runs of a workflow, the newest first: those created before a time, those of a tenant."""
+
+    async def open_runs(self, prefix: str, most: int) -> Sequence[tuple[str, str]]:
+        """Ids that begin so, of runs that are not over, and their workflows."""
 
     async def forget(self, ended_before: float) -> int:
         """Delete runs that ended before a time; returns how many."""

@@ -20,31 +20,35 @@ from tidepool_router.errors import Refusal, Refused
 from tidepool_router.tracing.sight import Sight
 from tidepool_router.workflow.core.outlook import sole_pools
 from tidepool_router.workflow.core.plan import Plan, plan_of
+from tidepool_router.workflow.core.states import Verdict
 from tidepool_router.workflow.driver import Driver
-from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary
+from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary, Taken
+from tidepool_router.workflow.keeper import MOST_ACTIVE, Keeper
 from tidepool_router.workflow.steps import About, Performer, wrong_input
 from tidepool_router.workflow.tracing import RunTrace
 from tidepool_router.workflow.watching import Watch, WorkflowMetrics
 
 _log: Final = logging.getLogger("tidepool.workflow")
 LEASE_SECONDS: Final = 15.0
-_TICKS_A_LEASE: Final = 3
-_MOST_ACTIVE: Final = 2000
 _MOST_INPUT_CHARACTERS: Final = 1 << 20
-_MOST_CLAIMED: Final = 100  # at a time
-_KEPT_SECONDS: Final = 24 * 3600.0
-_SWEEP_TICKS: Final = 60
 _MOST_RECENT: Final = 256
 _INSIDE: Final = "workflows"  # beside a run's spec: those of the workflows that it runs
+# So long after its deadline a run that no gateway can restore is over.
+_HOPELESS_SECONDS: Final = 60.0
+_GONE: Final = "the gateway that its client was connected to is gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """With what a workflow is called: its input, the messages of a chat; a background run outlives its client."""
+    """With what a workflow is called: its input, the messages of a chat; a background run outlives its client.
+
+    `run` is the run's id where the caller has chosen one, so that asking twice begins one run.
+    """
 
     given: Any
     messages: Sequence[Mapping[str, Any]] = ()
     background: bool = False
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +87,25 @@ class Workflows:
         self._metrics = metrics
         self._sight = sight if sight is not None and sight.lives is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper = Keeper(journal, self._owner, lease_seconds, self.active, self._go_on)
+        self._beginning: set[str] = set()
 
     def start(self) -> None:
         """Begin to keep leases, and to take over what nobody keeps."""
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        self._keeper.start()
 
     def pause(self) -> None:
         """Keep and take over no runs from now on."""
-        if self._keeper is not None:
-            self._keeper.cancel()
+        self._keeper.stop()
 
     async def close(self) -> None:
         """Stop driving. What runs in the background goes on from the journal, here or at another gateway."""
-        tasks = [*self._tasks, *([self._keeper] if self._keeper is not None else [])]
-        for task in tasks:
+        await self._keeper.close()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
-            await self._journal.renew(self._owner, 0.0)  # whoever comes next need not wait for the leases
+            await self._journal.release(self._owner)
         except JournalError:
             _log.warning("the leases of the runs could not be given back; they end by themselves")
         await self._journal.close()
@@ -136,7 +140,8 @@ class Workflows:
     ) -> Driver:
         """Take a run in and start it; `settle` hears of its tokens in the end.
 
-        Raises Refused. What it has returned is written.
+        Raises Refused, and Taken where a run of the id that was chosen is there already. What it has returned is
+        written.
         """
         assert known.plan is not None  # noqa: S101 - `find` has looked
         if len(json.dumps([called.given, called.messages])) > _MOST_INPUT_CHARACTERS:
@@ -145,8 +150,8 @@ class Workflows:
         wrong = wrong_input(known.plan.spec.input, called.given)
         if wrong is not None:
             raise Refused(Refusal(400, "invalid_request_error", "invalid_input", wrong))
-        if len(self.active) >= _MOST_ACTIVE:
-            message = f"{_MOST_ACTIVE} runs are active at this gateway; try again in a moment"
+        if len(self.active) >= MOST_ACTIVE:
+            message = f"{MOST_ACTIVE} runs are active at this gateway; try again in a moment"
             raise Refused(Refusal(429, "rate_limit_error", "too_many_runs", message, 1.0))
         now = round(time.time(), 3)
         inside = self._inside(known)
@@ -154,7 +159,7 @@ class Workflows:
         if inside:
             spec[_INSIDE] = [one.source.model_dump(mode="json", by_alias=True) for one in inside]
         run = Accepted(
-            f"run-{secrets.token_hex(12)}",
+            called.run or f"run-{secrets.token_hex(12)}",
             known.name,
             spec,
             {"input": called.given, "messages": list(called.messages)},
@@ -163,12 +168,22 @@ class Workflows:
             called.background,
             dict(caller),
         )
-        try:
-            fence = await self._journal.accept(run, self._owner, time.time() + self._lease_seconds)
-        except JournalError as error:
-            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        fence = await self._accept(run)
         plans = {one.name.rpartition("/")[2]: one.plan for one in inside if one.plan is not None}
         return self._drive(Claim(run, fence, {}), known.plan, plans, settle)
+
+    async def _accept(self, run: Accepted) -> int:
+        if run.id in self.active or run.id in self._beginning:
+            raise Taken(f"the run {run.id} was taken in before")
+        self._beginning.add(run.id)
+        try:
+            return await self._journal.accept(run, self._owner, self._lease_seconds)
+        except Taken:
+            raise
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        finally:
+            self._beginning.discard(run.id)
 
     def _inside(self, known: Known) -> list[Known]:
         """The workflows that it runs, and those that these run: a run ends by the specs that it began with.
@@ -196,6 +211,24 @@ class Workflows:
         """Runs of a workflow, and of a tenant where one is named, newest first. Raises Refused."""
         try:
             return await self._journal.runs(workflow, most, tenant=tenant)
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+
+    async def open_runs(self, prefix: str, most: int) -> Sequence[tuple[str, str]]:
+        """Ids that begin so, of runs that are not over at any gateway, and their workflows. Raises Refused."""
+        try:
+            return await self._journal.open_runs(prefix, most)
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+
+    async def cancel(self, run: str, reason: str) -> None:
+        """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused."""
+        driver = self.active.get(run)
+        if driver is not None:
+            driver.cancel(reason)
+            return
+        try:
+            await self._journal.ask_to_cancel(run, reason)
         except JournalError as error:
             raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
 
@@ -243,33 +276,24 @@ class Workflows:
             if len(self.recent) > _MOST_RECENT:
                 self.recent.popitem(last=False)
 
-    async def _keep(self) -> None:
-        ticks = 0
-        while True:
-            try:
-                if self.active:
-                    await self._journal.renew(self._owner, time.time() + self._lease_seconds)
-                await self._take_over()
-                if ticks % _SWEEP_TICKS == 0:
-                    await self._journal.forget(time.time() - _KEPT_SECONDS)
-            except JournalError as error:
-                _log.warning("the store of workflow runs cannot be used", extra={"reason": str(error)})
-            except Exception:  # every run depends on its lease: one that cannot be restored must not end this
-                _log.exception("keeping the runs failed; going on")
-            ticks += 1
-            await asyncio.sleep(self._lease_seconds / _TICKS_A_LEASE)
-
-    async def _take_over(self) -> None:
-        room = max(0, min(_MOST_CLAIMED, _MOST_ACTIVE - len(self.active)))
-        now = time.time()
-        for claim in await self._journal.claim(self._owner, now, now + self._lease_seconds, room):
-            stale = self.active.get(claim.run.id)
-            if stale is not None:
-                stale.lost = True
-            driver = self._drive(claim, *_restored(claim))
-            _log.info("took over a run", extra={"run": claim.run.id, "fence": claim.fence})
-            if not claim.run.background:
-                driver.cancel("the gateway that its client was connected to is gone")
+    async def _go_on(self, claim: Claim) -> None:
+        run = claim.run
+        stale = self.active.get(run.id)
+        if stale is not None:
+            stale.let_go()
+        try:
+            plans = _restored(claim)
+        except (ValueError, LookupError) as error:  # of a later release: its gateways may know what to do with it
+            _log.warning("a run cannot be restored", extra={"run": run.id, "reason": type(error).__name__})
+            if time.time() > run.deadline + _HOPELESS_SECONDS:
+                why = "its workflow cannot be read by this gateway"
+                end = Summary(run.id, run.workflow, run.created, Verdict.FAILED, why, round(time.time(), 3))
+                await self._journal.finish(run.id, claim.fence, end, None)
+            return
+        driver = self._drive(claim, *plans)
+        _log.info("took over a run", extra={"run": run.id, "fence": claim.fence})
+        if claim.cancel is not None or not run.background:
+            driver.cancel(claim.cancel or _GONE)
 
 
 def _restored(claim: Claim) -> tuple[Plan, dict[str, Plan]]:

@@ -1,6 +1,9 @@
 """Workflows over HTTP: as a chat model, and as runs in the background."""
 
+import asyncio
+import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -14,7 +17,7 @@ from tidepool_router.keys import Grant
 from tidepool_router.proxy.keyed import require_model
 from tidepool_router.workflow.core.states import Verdict
 from tidepool_router.workflow.driver import Driver
-from tidepool_router.workflow.journal import Record, Summary
+from tidepool_router.workflow.journal import Record, Summary, Taken
 from tidepool_router.workflow.manager import Called, Known, Workflows
 
 PREFIX: Final = "/v1/workflows"
@@ -23,6 +26,10 @@ _EVENTS: Final = "text/event-stream"
 _PASSED_ON: Final = (contract.HEADER_PRIORITY, contract.HEADER_TENANT)
 _TRACE: Final = "traceparent"
 _MOST_LISTED: Final = 100
+_KEY: Final = "idempotency-key"
+_MOST_KEY_CHARACTERS: Final = 255
+# How often the journal is looked at for who follows a run that another gateway drives.
+_LOOK_SECONDS: Final = 1.0
 
 
 class Serving:
@@ -52,7 +59,7 @@ class Serving:
             case "GET", [name]:
                 return _json(200, _shape(self._workflows.find(name)))
             case "POST", [name, "runs"]:
-                return await self._begin(name, _object(body), caller)
+                return await self._begin(name, _object(body), caller, headers.get(_KEY))
             case "GET", [name, "runs"]:
                 found = await self._workflows.runs(self._workflows.find(name).name, self._tenant, _MOST_LISTED)
                 return _json(200, {"object": "list", "data": [_summary(one) for one in found]})
@@ -116,7 +123,9 @@ class Serving:
             for known in self._workflows.known.values()
         ]
 
-    async def _begin(self, name: str, body: dict[str, Any], caller: dict[str, str]) -> Response:
+    async def _begin(
+        self, name: str, body: dict[str, Any], caller: dict[str, str], key: str | None = None
+    ) -> Response:
         known = self._workflows.find(name)
         if not self._keeps:
             message = (
@@ -127,12 +136,32 @@ class Serving:
         if body.keys() - {"input"}:
             message = f'unknown field {min(body.keys() - {"input"})!r}; the body is {{"input": ...}}'
             raise Refused(Refusal(400, "invalid_request_error", "unknown_field", message))
-        called = Called(body.get("input"), background=True)
-        driver = await self._workflows.begin(known, called, caller, self._admit())
+        run_id = None if key is None else _run_id(self._tenant, known.name, key)
+        called = Called(body.get("input"), background=True, run=run_id)
+        settle = self._admit()
+        try:
+            driver = await self._workflows.begin(known, called, caller, settle)
+        except Taken:
+            if settle is not None:
+                settle(0)
+            return await self._begun(name, str(run_id), body.get("input"))
         run = driver.claim.run
         return _json(
             202, {"id": run.id, "workflow": run.workflow, "phase": Verdict.RUNNING, "created": run.created}
         )
+
+    async def _begun(self, name: str, run: str, given: object) -> Response:
+        """The run that was begun with the same key before, and is what the caller asks for again."""
+        try:
+            record = await self._record(name, run)
+        except Refused as refused:  # it is being written down by another request of this moment
+            message = "a run with this idempotency-key is being taken in; ask again in a moment"
+            busy = Refusal(409, "invalid_request_error", "run_beginning", message, 1.0)
+            raise Refused(busy) from refused
+        if record.run.input["input"] != given:
+            message = f"the {_KEY} was used for another input before; take a new key for a new run"
+            raise Refused(Refusal(422, "invalid_request_error", "idempotency_key_reused", message))
+        return _json(202, _summary(record.summary))
 
     async def _record(self, name: str, run: str) -> Record:
         record = await self._workflows.record(run)
@@ -144,17 +173,13 @@ class Serving:
 
     async def _cancel(self, name: str, run: str) -> Response:
         record = await self._record(name, run)
-        driver = self._workflows.active.get(run)
-        if driver is not None:
-            driver.cancel("cancelled by a request")
-            return _json(202, {"id": run, "cancelling": True})
-        if record.summary.ended is None:
-            message = "the run is driven by another gateway, or by none for the moment; ask again in a few seconds"
-            raise Refused(Refusal(409, "invalid_request_error", "run_elsewhere", message, 5.0))
-        return _json(200, _summary(record.summary))
+        if record.summary.ended is not None:
+            return _json(200, _summary(record.summary))
+        await self._workflows.cancel(run, "cancelled by a request")
+        return _json(202, {"id": run, "cancelling": True})
 
     async def _events(self, name: str, run: str) -> StreamResponse:
-        record = await self._record(name, run)
+        await self._record(name, run)
         driver = self._workflows.active.get(run)
         past = self._workflows.recent.get(run)
 
@@ -163,13 +188,47 @@ class Serving:
                 for event in past:
                     yield _event(event)
                 return
-            if driver is None:
-                yield _event({"type": "run", "phase": record.summary.verdict, "reason": record.summary.reason})
-                return
-            async for event in driver.follow():
+            if driver is not None:
+                async for event in driver.follow():
+                    yield _event(event)
+                if driver.summary is not None:
+                    return
+            async for event in self._looked_at(name, run):
                 yield _event(event)
 
         return StreamResponse(200, lines(), _EVENTS)
+
+    async def _looked_at(self, name: str, run: str) -> AsyncIterator[dict[str, Any]]:
+        """What the journal says of a run that another gateway drives, as it comes, until the run is over."""
+        told = set()
+        while True:
+            try:
+                record = await self._record(name, run)
+            except Refused:  # the store is away; whoever wants to know asks again
+                return
+            for key, ending in record.endings.items():
+                if key not in told:
+                    told.add(key)
+                    yield {
+                        "type": "step",
+                        "step": key.path,
+                        "item": key.item,
+                        "phase": ending.phase,
+                        "reason": ending.reason,
+                        "tokens": ending.output.tokens,
+                        "at": round(time.time(), 3),
+                    }
+            summary = record.summary
+            if summary.ended is not None:
+                yield {
+                    "type": "run",
+                    "phase": summary.verdict,
+                    "reason": summary.reason,
+                    "tokens": summary.tokens,
+                    "at": summary.ended,
+                }
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _chunks(driver: Driver, model: str, *, usage: bool) -> AsyncIterator[bytes]:
@@ -260,7 +319,13 @@ def _state(record: Record, driver: Driver | None) -> dict[str, Any]:
         }
         for key, ending in sorted(record.endings.items(), key=lambda one: (one[0].path, one[0].item or 0))
     ]
-    found = {**_summary(record.summary), "output": record.output, "deadline": record.run.deadline, "steps": steps}
+    found = {
+        **_summary(record.summary),
+        "output": record.output,
+        "deadline": record.run.deadline,
+        "moves": record.moves,  # each may have repeated what was under way, whose tokens nobody knows
+        "steps": steps,
+    }
     if driver is not None:
         found["running"] = sorted(
             str(key) for frame in driver.run.frames() for work in frame.works.values() for key, _ in work.running()
@@ -292,6 +357,15 @@ def _shape(known: Known) -> dict[str, Any]:
             }
         )
     return {"name": known.name, "deadline": plan.spec.deadline, "steps": steps}
+
+
+def _run_id(tenant: str | None, workflow: str, key: str) -> str:
+    """The id of the run that a caller's key stands for: the same at every gateway."""
+    if not 0 < len(key) <= _MOST_KEY_CHARACTERS:
+        message = f"the {_KEY} has {len(key)} characters; take 1 to {_MOST_KEY_CHARACTERS}"
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_idempotency_key", message))
+    whose = json.dumps([tenant, workflow, key]).encode()
+    return f"run-{hashlib.sha256(whose).hexdigest()[:24]}"
 
 
 def _object(body: bytes) -> dict[str, Any]:

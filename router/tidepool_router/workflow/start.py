@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
 
 import msgspec
 
@@ -23,6 +24,7 @@ from tidepool_router.workflow.inprocess import InProcess
 from tidepool_router.workflow.manager import LEASE_SECONDS, Workflows
 from tidepool_router.workflow.mcp_tools import McpTools
 from tidepool_router.workflow.models import Models
+from tidepool_router.workflow.objects import RunObjects
 from tidepool_router.workflow.rendering import Renderer
 from tidepool_router.workflow.serving import CHAT, PREFIX, Serving
 from tidepool_router.workflow.sql_journal import MEMORY, SqlJournal
@@ -45,7 +47,7 @@ class WorkflowRooms:
         services: Services,
         fleet: GatewayFleet,
         inner: Application,
-        store: str | None,
+        store: str | Path | None,
         hosts: Hosts,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
@@ -69,6 +71,7 @@ class WorkflowRooms:
             WorkflowMetrics(fleet.metrics.registry),
         )
         self._keeps = store is not None
+        self.objects = RunObjects(self.workflows, keeps=self._keeps)
 
     def _announce(self, pool: str, change: int) -> None:
         state = self._fleet.pools.get(pool)

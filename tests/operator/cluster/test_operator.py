@@ -358,7 +358,7 @@ async def test_when_its_kinds_vanish_the_process_ends_instead_of_living_on_blind
 
 async def _without_kinds(live: Live) -> None:
     async with live.operator() as operator:
-        for plural in ("modelpools", "agentworkflows"):
+        for plural in ("modelpools", "agentworkflows", "agentworkflowruns"):
             await live.api.delete(CRD, "", f"{plural}.tidepool.dev")
 
         async def ended() -> bool:

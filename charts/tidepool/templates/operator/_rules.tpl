@@ -3,8 +3,12 @@
 - apiGroups: [tidepool.dev]
   resources: [modelpools, agentworkflows]
   verbs: [get, list, watch]
+# delete: run objects whose time to live is over.
 - apiGroups: [tidepool.dev]
-  resources: [modelpools/status, agentworkflows/status, modelpools/scale]
+  resources: [agentworkflowruns]
+  verbs: [get, list, watch, delete]
+- apiGroups: [tidepool.dev]
+  resources: [modelpools/status, agentworkflows/status, agentworkflowruns/status, modelpools/scale]
   verbs: [patch]
 # Owner references that block deletion need this where OwnerReferencesPermissionEnforcement is on (OpenShift).
 - apiGroups: [tidepool.dev]

@@ -1,0 +1,122 @@
+"""AgentWorkflowRun: one run of a workflow, for people and CI. Runs that clients begin over HTTP make no object."""
+
+from enum import StrEnum
+from typing import Annotated, Final, cast
+
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+
+from tidepool_api.contract import API_VERSION
+from tidepool_api.kube import Document, FreeObject, ObjectName, ShortText
+from tidepool_api.metadata import Metadata
+from tidepool_api.status import Count, Time
+from tidepool_api.units import DurationUpToWeek
+
+KIND: Final = "AgentWorkflowRun"
+# An object lives in etcd: what is longer is asked for at the gateway.
+MOST_OUTPUT_CHARACTERS: Final = 8192
+MOST_REASON_CHARACTERS: Final = 1024
+MOST_INPUT_BYTES: Final = 65_536
+
+
+class RunPhase(StrEnum):
+    """Where a run stands."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+ENDED: Final = frozenset((RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.CANCELLED))
+
+
+class AgentWorkflowRunSpec(Document):
+    """What is run. But for cancel, changes have no effect once the run has begun."""
+
+    workflow: ObjectName = Field(description="AgentWorkflow of the same namespace.")
+    input: FreeObject | None = Field(
+        default=None, description="Input of the run, as the workflow's input schema wants it; at most 64 KiB."
+    )
+    cancel: bool = Field(default=False, description="Set it to end the run; deleting the object ends it, too.")
+    ttl_after_finished: DurationUpToWeek = Field(
+        default="24h", description="The object is deleted so long after the run has ended."
+    )
+
+
+class AgentWorkflowRunStatus(Document):
+    """Observed state of a run."""
+
+    phase: RunPhase = Field(default=RunPhase.PENDING, description="Where the run stands.")
+    reason: Annotated[str, Field(max_length=4096)] = Field(
+        default="", description="Why it waits, failed or was cancelled."
+    )
+    run: ShortText | None = Field(default=None, description="The run's id at the gateway, which has all of it.")
+    started: Time | None = Field(default=None, description="When the run began.")
+    finished: Time | None = Field(default=None, description="When the run ended.")
+    tokens: Count = Field(default=0, description="Tokens that its steps have used.")
+    steps: Count = Field(default=0, description="Steps, and items of steps, that have ended.")
+    output: Annotated[str, Field(max_length=32_768)] | None = Field(
+        default=None, description="The answer, cut after 8192 characters."
+    )
+    output_cut: bool = Field(default=False, description="Whether the answer is longer than output.")
+
+
+class AgentWorkflowRun(Document):
+    """One run of an AgentWorkflow, begun by kubectl create. For many runs a second, use the gateway's API."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: Metadata = Field(default_factory=Metadata)
+    spec: AgentWorkflowRunSpec = Field(description="What is run.")
+    status: AgentWorkflowRunStatus = Field(
+        default_factory=AgentWorkflowRunStatus, description="Observed state of the run."
+    )
+
+    @field_validator("status", mode="wrap")
+    @classmethod
+    def _tolerate(cls, value: object, read: ValidatorFunctionWrapHandler) -> AgentWorkflowRunStatus:
+        # As in ModelPool: a status of another release is written anew.
+        try:
+            return cast(AgentWorkflowRunStatus, read(value))
+        except ValidationError:
+            return AgentWorkflowRunStatus()
+
+
+class RunOrder(Document):
+    """What the operator asks of a gateway: this run is to be there. The object's uid stands in the path.
+
+    `begun`: it has been there before, so it is not to be begun again where nothing of it is kept any more.
+    """
+
+    namespace: str
+    workflow: str
+    input: FreeObject | None = None
+    begun: bool = False
+
+
+class RunReport(Document):
+    """What a gateway answers: how the run stands. Times in Unix seconds."""
+
+    run: str
+    phase: RunPhase
+    reason: str = ""
+    created: float
+    ended: float | None = None
+    tokens: int = 0
+    steps: int = 0
+    output: str | None = None
+    output_cut: bool = False
+
+
+class OpenRun(Document):
+    """The run of an object that is not over."""
+
+    uid: str
+    namespace: str
+
+
+class OpenRuns(Document):
+    """As many as are told at once."""
+
+    runs: tuple[OpenRun, ...] = ()

@@ -1,0 +1,103 @@
+"""Run objects at the gateway's control port, as the operator asks for them."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripted.routers import until
+from scripted.upstreams import Seen
+from tidepool_router.workflow.start import WorkflowRooms
+from workflows.rooms import Place, echo
+
+Start = Callable[..., Awaitable[Place]]
+pytestmark = pytest.mark.traffic
+SPEC = {
+    "input": {"type": "object", "required": ["q"], "properties": {"q": {"type": "string"}}},
+    "steps": [
+        {
+            "name": "a",
+            "llm": {"pools": [{"name": "pool"}], "messages": [{"role": "user", "content": "{{ input.q }}"}]},
+        }
+    ],
+}
+
+
+async def ask(rooms: WorkflowRooms, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    answer = await rooms.objects.handle(method, path, {}, json.dumps(body or {}).encode())
+    return answer.status, json.loads(answer.body or b"null")
+
+
+def order(text: str = "why", **more: Any) -> dict[str, Any]:
+    return {"namespace": "default", "workflow": "research", "input": {"q": text}, **more}
+
+
+async def test_an_object_has_one_run_however_often_it_is_asked_for(place: Start, tmp_path: Path) -> None:
+    here = await place(SPEC, store=f"sqlite:///{tmp_path}/runs.db")
+
+    status, first = await ask(here.rooms, "PUT", "/runs/u1", order())
+    await until(lambda: not here.rooms.workflows.active)
+    _, last = await ask(here.rooms, "PUT", "/runs/u1", order())
+
+    assert (status, first["phase"], first["run"]) == (200, "Running", "object-u1")
+    assert (last["phase"], last["output"], last["tokens"], last["steps"]) == ("Succeeded", "<why>", 7, 1)
+    assert len(here.engine.requests) == 1
+    state = await here.client.get("/v1/workflows/research/runs/object-u1")  # and people see all of it
+    assert state.json()["output"] == "<why>"
+
+
+async def test_what_an_object_holds_is_bounded(place: Start, tmp_path: Path) -> None:
+    here = await place(SPEC, store=f"sqlite:///{tmp_path}/runs.db")
+
+    await ask(here.rooms, "PUT", "/runs/u1", order("x" * 20_000))
+    await until(lambda: not here.rooms.workflows.active)
+    _, report = await ask(here.rooms, "PUT", "/runs/u1", order())
+
+    assert (len(report["output"]), report["outputCut"]) == (8192, True)
+
+
+async def test_open_runs_are_told_and_cancelled(place: Start, tmp_path: Path) -> None:
+    async def engine(seen: Seen) -> None:
+        if "stay" in seen.body.decode():
+            await seen.closed.wait()
+        else:
+            await echo(seen)
+
+    here = await place(SPEC, engine=engine, store=f"sqlite:///{tmp_path}/runs.db")
+    await here.client.post("/v1/workflows/research/runs", json={"input": {"q": "stay"}})
+    await ask(here.rooms, "PUT", "/runs/u1", order("stay"))
+
+    assert await ask(here.rooms, "GET", "/runs") == (200, {"runs": [{"uid": "u1", "namespace": "default"}]})
+    assert (await ask(here.rooms, "DELETE", "/runs/u1"))[0] == 204
+    await until(lambda: len(here.rooms.workflows.active) == 1)
+    assert (await ask(here.rooms, "PUT", "/runs/u1", order()))[1]["phase"] == "Cancelled"
+    assert await ask(here.rooms, "GET", "/runs") == (200, {"runs": []})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("PUT", "/runs/u1", order(1), 400, "invalid_input"),  # type: ignore[arg-type]
+        ("PUT", "/runs/u1", {"namespace": "default"}, 400, "invalid_order"),
+        ("PUT", "/runs/u1", order(workflow="nobody"), 404, "workflow_not_found"),
+        ("PUT", "/runs/u1", order(begun=True), 410, "run_forgotten"),
+        ("PUT", "/runs/" + "u" * 58, order(), 400, "invalid_uid"),
+        ("POST", "/runs", {}, 405, "unknown_path"),
+    ],
+)
+async def test_what_cannot_be_done_is_told_by_its_code(
+    place: Start, tmp_path: Path, method: str, path: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    here = await place(SPEC, store=f"sqlite:///{tmp_path}/runs.db")
+
+    found = await ask(here.rooms, method, path, body)
+
+    assert (found[0], found[1]["error"]["code"]) == (status, code)
+
+
+async def test_a_gateway_that_keeps_nothing_says_so(place: Start) -> None:
+    here = await place(SPEC)
+
+    assert (await ask(here.rooms, "PUT", "/runs/u1", order()))[0] == 501
