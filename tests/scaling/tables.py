@@ -90,11 +90,15 @@ def levels(found: dict[Key, Result]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {load} | {startup:.0f} s | {who} | {each.level_told()} | {each.hours:.0f} | {each.changes:.0f} | "
+        f"| {load} | {startup:.0f} s | {who} | {each.level_told()} | {_hours(each.hours)} | {each.changes:.0f} | "
         f"{100 * each.used:.0f} % |"
         for (load, startup, who), each in found.items()
     ]
     return "\n".join(lines)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.0f}" if hours >= 30 else f"{hours:.1f}"
 
 
 def pareto(found: dict[Key, Result]) -> str:
