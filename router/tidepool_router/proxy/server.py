@@ -16,6 +16,7 @@ from tidepool_router.facts import Api
 from tidepool_router.proxy.active import ActiveExchange, Application
 from tidepool_router.proxy.keepalive import notice_death
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.secure import SecureConnection
 from tidepool_router.wire.errors import refusal_answer
 from tidepool_router.wire.messages import Request, RequestReader
 from tidepool_router.wire.pieces import BodyFeed
@@ -415,7 +416,10 @@ class Server:
         """
         self.secure = self.secure or tls is not None
         loop = asyncio.get_running_loop()
-        protocol: Callable[[], ServerConnection] = lambda: ServerConnection(self)  # noqa: E731
+        protocol: Callable[[], asyncio.BaseProtocol] = lambda: ServerConnection(self)  # noqa: E731
+        if tls is not None:
+            context, seconds = tls, self.limits.header_seconds
+            protocol = lambda: SecureConnection(ServerConnection(self), context, seconds)  # noqa: E731
         try:
             listener: Any = await loop.create_server(
                 protocol,
@@ -423,8 +427,6 @@ class Server:
                 port,
                 backlog=1024,
                 reuse_port=shared or None,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else self.limits.header_seconds,
             )
         except OSError as error:
             raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
