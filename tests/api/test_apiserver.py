@@ -48,7 +48,18 @@ FULL_STATUS: Json = {
         "startupSeconds": {"p50": 41.5, "p90": 66},
         "learnedFrom": "12 pods over 3 days",
     },
+    "variants": [
+        {
+            "name": "l4",
+            "replicas": 2,
+            "readyReplicas": 1,
+            "currentRevision": "5f7c9",
+            "updateRevision": "5f7c9",
+            "stuck": True,
+        }
+    ],
     "scaling": {
+        "refused": {"replicas": 2, "reason": "QuotaReached", "message": "raise it"},
         "lastDecision": {
             "time": "2026-01-02T03:04:05Z",
             "replicas": 4,

@@ -33,7 +33,7 @@ def outcome(picture: Picture, now: float) -> Outcome:
     if not _worth_writing(before, status, now):
         return Outcome(None)
     # A merge patch removes only what it names.
-    gone = {key: None for key in before if key not in status}
+    gone = {key: None for key, value in before.items() if key not in status and not _is_unset(value)}
     return Outcome({**status, **gone}, tuple(_notes(before, status)))
 
 
@@ -191,8 +191,13 @@ def _worth_writing(before: Mapping[str, Any], status: Object, now: float) -> boo
     return written is None or now - written >= _VOLATILE_SECONDS
 
 
+def _is_unset(value: object) -> bool:
+    """The API server fills in lists that nobody wrote."""
+    return value is None or value == []
+
+
 def _steady(status: Mapping[str, Any]) -> Object:
-    plain = {key: value for key, value in status.items() if key not in _LIVE and value is not None}
+    plain = {key: value for key, value in status.items() if key not in _LIVE and not _is_unset(value)}
     plain["conditions"] = [
         {key: value for key, value in entry.items() if key != "message" or entry["type"] != "ScalingActive"}
         for entry in status.get("conditions") or []

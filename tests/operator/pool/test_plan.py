@@ -58,6 +58,13 @@ def test_when_all_is_as_it_should_be_nothing_is_written() -> None:
     assert made.notes == ()
 
 
+def test_lists_that_the_api_server_fills_in_are_no_news() -> None:
+    observed = complete()
+    filled = {**observed.raw_status, "variants": [], "adapters": []}
+
+    assert plan(replace(observed, raw_status=filled), NOW + 3600).status is None
+
+
 def test_a_foreign_edit_is_put_back() -> None:
     observed = complete()
     service = next(item for item in observed.objects if item["metadata"]["name"] == "llama-peers")
