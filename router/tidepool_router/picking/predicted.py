@@ -41,6 +41,8 @@ _ADAPTER_LOAD_SECONDS: Final = 0.2
 # the next one on: without a bound one pod would get nearly all.
 _MOST_PARTS: Final = 2.0
 _FEW_REQUESTS: Final = 8
+# Learned speeds of equal pods differ by chance; from here on they are not the same kind of accelerator.
+_UNLIKE: Final = 2.0
 # Two pods that differ by less take turns.
 _TIE_SECONDS: Final = 0.0005
 _ENDLESS: Final = float("inf")
@@ -98,7 +100,7 @@ def _least_within(candidates: Sequence[Candidate], harms: Sequence[float], parts
     """
     paces = [_pace(pod) for pod in candidates]
     total = sum(paces)
-    if max(paces) == min(paces):
+    if max(paces) < _UNLIKE * min(paces):
         paces, total = [1.0] * len(paces), float(len(paces))
     within = [at for at, pod in enumerate(candidates) if pod.live_requests < parts * paces[at] / total]
     return min(within, key=harms.__getitem__)
