@@ -12,6 +12,7 @@ import yaml
 
 from chart.programs import CHART, NAMESPACE, Object, Program, Render, sets
 from cluster.apiserver import ControlPlane
+from tidepool_api.crd import RESOURCES
 
 pytestmark = pytest.mark.apiserver
 
@@ -84,7 +85,7 @@ def test_pools_survive_uninstall_and_a_new_release_takes_them_over(installed: Pr
 
     installed("uninstall", "demo")
 
-    assert len(_crds(kubectl)) == 2
+    assert len(_crds(kubectl)) == len(RESOURCES)
     assert kubectl("get", "mp", "-n", "team-a", "-o", "name").strip() == "modelpool.tidepool.dev/kept"
     rest = kubectl("get", "deploy,svc,sa,role,rolebinding,pdb,netpol", "-n", NAMESPACE, "-o", "name")
     assert "demo" not in rest

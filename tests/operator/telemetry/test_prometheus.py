@@ -74,7 +74,8 @@ def live(
         started.until("rate(vllm:prompt_tokens_total[1m])", 4)
         if installed is not None:
             started.until(rules.POOL_PODS, 2)
-            started.until(rules.POOL_REQUESTS, 2)  # the last of those that need rates
+            for record in (rules.POD_PROMPT_TOKENS, rules.POD_REQUESTS, rules.POD_REQUESTS_ENDED):
+                started.until(record, 4)
         yield started
     finally:
         started.stop()
