@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -93,7 +94,7 @@ class Gateways:
         self._fleet.write_text(Fleet(pools=(pool,), workflows=(workflow,)).model_dump_json(by_alias=True))
         url = await asyncio.to_thread(self._server.database)
         self._store.write_text(url)
-        self._database = url.rpartition("/")[2].partition("?")[0]
+        self._database = urlsplit(url).path.lstrip("/")
         await asyncio.gather(*(self.start(name) for name in names))
 
     async def start(self, name: str) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -338,7 +339,7 @@ async def test_a_server_that_is_away_at_the_start_is_waited_for(postgres: Postgr
 async def test_a_password_is_taken_up_when_it_changes_and_never_told(
     postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name = postgres.database().rpartition("/")[2].partition("?")[0]
+    name = urlsplit(postgres.database()).path.lstrip("/")
     file = tmp_path / "url"
     file.write_text(postgres.url(name, "wrong" + PASSWORD) + "\n")
     journal = SqlJournal(file, asked_seconds=0.5)
