@@ -13,6 +13,9 @@ from tidepool_operator.pool.model import Object
 
 # Hash of the object as it was last applied: a field that is no longer asked for leaves no other trace.
 APPLIED_ANNOTATION: Final = f"{GROUP}/applied"
+# Maps that are replaced as a whole: one more entry in a Service's selector, and it selects nothing
+# (+mapType=atomic and +structType=atomic in k8s.io/api and apimachinery's LabelSelector).
+_ATOMIC: Final = ("selector", "podSelector", "namespaceSelector", "nodeSelector", "labelSelector")
 # In the order in which a list's entries are told apart (list map keys in k8s.io/api/core/v1/types.go).
 _KEYS: Final = ("name", "containerPort", "mountPath", "topologyKey", "ip", "uid")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
@@ -45,7 +48,8 @@ def _covers(desired: Any, live: Any) -> bool:  # noqa: ANN401 - any JSON value
     if isinstance(desired, Mapping):
         # The API server drops empty maps and lists.
         return isinstance(live or {}, Mapping) and all(
-            _covers(value, (live or {}).get(key)) for key, value in desired.items()
+            _same_map(value, (live or {}).get(key)) if key in _ATOMIC else _covers(value, (live or {}).get(key))
+            for key, value in desired.items()
         )
     if isinstance(desired, list):
         return _covers_list(desired, live or [])
@@ -53,6 +57,10 @@ def _covers(desired: Any, live: Any) -> bool:  # noqa: ANN401 - any JSON value
         return _same_quantity(desired, live)
     # An unset field and its zero value are one to the API server.
     return bool(desired == live) or (live is None and desired in (False, 0, ""))
+
+
+def _same_map(desired: Any, live: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return (desired or {}) == (live or {})
 
 
 def _covers_list(desired: Sequence[Any], live: Any) -> bool:  # noqa: ANN401 - any JSON value

@@ -76,3 +76,22 @@ def test_a_field_that_is_no_longer_asked_for_is_applied_away() -> None:
     del less["metadata"]["annotations"], less["metadata"]["labels"]
 
     assert differs(stamped(less), live())
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected", "why"),
+    [
+        ({"pool": "llama"}, False, "as it was applied"),
+        (
+            {"pool": "llama", "mine": "1"},
+            True,
+            "one more entry selects other pods, or none: it is no foreign field",
+        ),
+        ({}, True, "without it the Service leads nowhere"),
+    ],
+)
+def test_a_selector_is_one_whole(selector: Object, expected: bool, why: str) -> None:
+    def service(selects: Object) -> Object:
+        return {"kind": "Service", "metadata": {"name": "llama"}, "spec": {"selector": selects}}
+
+    assert differs(service({"pool": "llama"}), service(selector)) is expected, why
