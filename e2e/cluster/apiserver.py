@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,14 +37,21 @@ def call(url: str, token: str, authority: Path, *, timeout_seconds: float = 5.0)
 class ControlPlane:
     """etcd and kube-apiserver in a folder of their own; with `controllers`, kube-controller-manager too.
 
+    `apiserver` and `manager` are more flags for these.
+
     A context manager, or `start()` and `stop()`. The programs are built first
     when they are missing. What an earlier owner left behind when it was killed
     is cleared away at the next start.
     """
 
-    def __init__(self, *, controllers: bool = False) -> None:
+    def __init__(
+        self, *, controllers: bool = False, apiserver: Sequence[str] = (), manager: Sequence[str] = ()
+    ) -> None:
         self._controllers = controllers
+        self._apiserver = tuple(apiserver)
+        self._manager = tuple(manager)
         self._children: list[subprocess.Popen[bytes]] = []
+        self._plane: control.Plane | None = None
         self._folder: Path | None = None
         self.token = secrets.token_urlsafe(24)
         self.url = ""
@@ -90,6 +98,50 @@ class ControlPlane:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd listens."""
+        return self._described().etcd_url
+
+    @property
+    def folder(self) -> Path:
+        """Where everything of the plane lies, as long as it runs."""
+        assert self._folder is not None, "the plane does not run"
+        return self._folder
+
+    @property
+    def authority(self) -> Path:
+        """Who signed the API server's certificate."""
+        return self._described().certificates.authority
+
+    def run(self, program: Path, arguments: Sequence[str]) -> None:
+        """Have one more program run as long as the plane; its log is in the folder."""
+        self._spawn(program, list(arguments))
+
+    def pid(self, name: str) -> int:
+        """Process id of one of its programs."""
+        return self._child(name).pid
+
+    def end(self, name: str) -> None:
+        """Have one of its programs end, as a crash would."""
+        child = self._child(name)
+        child.kill()
+        child.wait(timeout=20)
+
+    def begin(self, name: str) -> None:
+        """Start a program again that was ended, at its old address and with its old data, and wait for all."""
+        plane, child = self._described(), self._child(name)
+        self._children.remove(child)
+        self._spawn(Path(str(child.args[0])), list(child.args)[1:])  # type: ignore[call-overload]
+        self._wait_ready(f"{plane.url}/readyz", plane.certificates.authority)
+
+    def _child(self, name: str) -> subprocess.Popen[bytes]:
+        return next(child for child in self._children if Path(str(child.args[0])).name == name)  # type: ignore[index]
+
+    def _described(self) -> control.Plane:
+        assert self._plane is not None, "the plane does not run"
+        return self._plane
+
     def _start_once(self, programs: Path) -> None:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._folder = folder
@@ -105,6 +157,7 @@ class ControlPlane:
             pod_range="10.97.0.0/16",
             certificates=certificates.make(folder / "pki", ["127.0.0.1", "10.96.0.1"]),
         )
+        self._plane = plane
         manager_token = secrets.token_urlsafe(24)
         users = {self.token: control.ADMIN, manager_token: control.CONTROLLER_MANAGER}
         write_private(plane.token_file, control.token_csv(users))
@@ -117,12 +170,12 @@ class ControlPlane:
             control.kubeconfig(plane.url, authority, manager_token),
         )
         self._spawn(programs / "etcd", control.etcd_arguments(plane))
-        self._spawn(programs / "kube-apiserver", control.apiserver_arguments(plane))
+        self._spawn(programs / "kube-apiserver", [*control.apiserver_arguments(plane), *self._apiserver])
         self._wait_ready(f"{plane.url}/readyz", authority)
         if self._controllers:
             arguments = control.controller_manager_arguments(plane)
             # Tests wait for what an HPA does; the default is 15 s.
-            arguments = [*arguments, "--horizontal-pod-autoscaler-sync-period=2s"]
+            arguments = [*arguments, "--horizontal-pod-autoscaler-sync-period=2s", *self._manager]
             self._spawn(programs / "kube-controller-manager", arguments)
         self._wait_ready(f"{plane.url}/api/v1/namespaces/default", authority)
 

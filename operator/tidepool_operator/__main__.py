@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -39,8 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return backtest(given[1:])
     settings = from_process(given)
-    if settings.kubeconfig:
-        os.environ["KUBECONFIG"] = settings.kubeconfig  # where kopf's access is looked for, too
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=settings.log_level, handlers=[handler])

@@ -78,7 +78,13 @@ class Operator:
         self._open = Api(client)
         self.lease = Lease(self._open, settings.namespace, LEASE_NAME, settings.identity)
         self._api = Api(client, self.lease.fence)
-        self._canary = Canary(self._open, self.store, SELECTORS, settings.watch_namespaces)
+        self._canary = Canary(
+            self._open,
+            self.store,
+            SELECTORS,
+            settings.watch_namespaces,
+            sweep_seconds=settings.sweep_seconds,
+        )
         self._gateways = Gateways(self._open, settings.namespace, self._all_due)
         self._sidecars = Sidecars(proof_file=settings.proof_file)
         proof = OwnProof(settings.proof_file)
@@ -104,6 +110,7 @@ class Operator:
                 self._gateways.addresses, on_demand, time.monotonic, proof=proof.headers
             ),
             AutoscalerSettings(settings.scale_interval_seconds),
+            client.clock.now,
             arbiter=Arbiter(self._nodes, Quotas(self._open, wanted=settings.reads_nodes), self._view),
         )
         self._publisher = Publisher(
@@ -130,6 +137,7 @@ class Operator:
                 self._names,
             ),
             recorder,
+            client.clock.now,
         )
         self._orphans = Orphans(self.store, recorder)
         self._workflows = Workflows(self._api, self.store, recorder)
@@ -155,7 +163,12 @@ class Operator:
             stack.push_async_callback(self._sidecars.close)
             stack.push_async_callback(self._gateway_runs.close)
             await self._wait_for_kinds()
-            watches = Watches(self.store, self._settings.watch_namespaces)
+            watches = Watches(
+                self.store,
+                self._settings.watch_namespaces,
+                self._settings.kubeconfig,
+                silence_seconds=self._settings.watch_silence_seconds,
+            )
             stack.push_async_callback(watches.close)
             tasks: list[asyncio.Future[Any]] = [
                 asyncio.create_task(self.lease.run(self._lead)),

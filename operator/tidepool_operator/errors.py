@@ -7,6 +7,7 @@ OperatorError
 └── ApiError                   the API server did not do what was asked
     ├── NotFound               404
     ├── Conflict               409
+    ├── Expired                410: a list that took too long to page through; it has to be begun anew
     ├── Forbidden              401, 403: RBAC or credentials
     ├── Invalid                400, 405, 413, 415, 422: the request is refused; `message` is the server's own
     ├── TooManyRequests        429; `retry_after_seconds` when the server named it
@@ -45,6 +46,10 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """Somebody else changed the object first, or it exists already."""
+
+
+class Expired(ApiError):
+    """What was read from is too old by now: begin anew."""
 
 
 class Forbidden(ApiError):

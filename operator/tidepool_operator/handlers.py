@@ -52,19 +52,20 @@ SELECTORS: Final[Mapping[Kind, str]] = {
 # Kind, object, and whether it is gone; called in kopf's thread.
 Tell = Callable[[Kind, Object, bool], None]
 _STOP_SECONDS: Final = 10.0
+_BACKOFFS_SECONDS: Final = (0.2, 0.5, 1, 2, *[5] * 12)
 _CLOSING_SECONDS: Final = 0.25
 
 
-def registry(tell: Tell) -> kopf.OperatorRegistry:
+def registry(tell: Tell, kubeconfig: str | None = None) -> kopf.OperatorRegistry:
     """Handlers that pass on what the watches tell."""
     made = kopf.OperatorRegistry()
-    kopf.on.login(registry=made)(_login)
+    kopf.on.login(registry=made)(_login(kubeconfig))
     for kind in WATCHED:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=made, id=kind.plural)(_teller(tell, kind))
     return made
 
 
-def settings() -> kopf.OperatorSettings:
+def settings(silence_seconds: float = 75.0) -> kopf.OperatorSettings:
     """Timeouts that end a silent watch, and everything off that writes."""
     made = kopf.OperatorSettings()
     made.posting.enabled = False
@@ -74,10 +75,11 @@ def settings() -> kopf.OperatorSettings:
     made.watching.server_timeout = 240
     made.watching.client_timeout = 270
     made.watching.connect_timeout = 10
-    made.watching.inactivity_timeout = 75  # bookmarks come every 60 s
+    made.watching.inactivity_timeout = silence_seconds
     made.watching.chunk_size = 500
     made.networking.request_timeout = 30
-    made.networking.error_backoffs = (0.2, 0.5, 1, 2, 5)
+    # An API server or etcd that restarts is waited for; afterwards the process starts anew, and waits then.
+    made.networking.error_backoffs = _BACKOFFS_SECONDS
     made.queueing.idle_timeout = 1.0
     # This process is stopped by whoever runs it, not by a timer that kills it.
     made.process.ultimate_exiting_timeout = None
@@ -98,9 +100,18 @@ class Watches:
     for itself. What it tells crosses over to the store's loop, in order.
     """
 
-    def __init__(self, store: Store, namespaces: Sequence[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        namespaces: Sequence[str],
+        kubeconfig: str | None = None,
+        *,
+        silence_seconds: float = 75.0,
+    ) -> None:
         self._store = store
         self._namespaces = list(namespaces)
+        self._kubeconfig = kubeconfig
+        self._silence_seconds = silence_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kopf")
         self._ended: asyncio.Future[None] | None = None
         self._begun: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
@@ -114,7 +125,8 @@ class Watches:
         def tell(kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - kopf's thread has one caller
             loop.call_soon_threadsafe(self._take, kind, item, gone)
 
-        self._ended = loop.run_in_executor(self._thread, asyncio.run, self._serve(registry(tell)))
+        serving = self._serve(registry(tell, self._kubeconfig))
+        self._ended = loop.run_in_executor(self._thread, asyncio.run, serving)
         return self._ended
 
     async def close(self) -> None:
@@ -134,7 +146,7 @@ class Watches:
         try:
             await kopf.operator(
                 registry=made,
-                settings=settings(),
+                settings=settings(self._silence_seconds),
                 standalone=True,
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
@@ -167,17 +179,20 @@ def _teller(tell: Tell, kind: Kind) -> Any:  # noqa: ANN401 - kopf's own protoco
     return take
 
 
-async def _login(**_: object) -> kopf.ConnectionInfo:
-    """The access that cluster/client.py has, asked for anew whenever the API server refuses the last one."""
-    made = await configuration()
-    header = await made.get_api_key_with_prefix("BearerToken", alias="authorization")
-    words = (header or "").split()
-    return kopf.ConnectionInfo(
-        server=made.host,
-        ca_path=made.ssl_ca_cert,
-        insecure=not made.verify_ssl,
-        scheme=words[0] if len(words) > 1 else None,
-        token=words[-1] if words else None,
-        certificate_path=made.cert_file,
-        private_key_path=made.key_file,
-    )
+def _login(kubeconfig: str | None) -> Any:  # noqa: ANN401 - kopf's own protocol of handlers
+    async def login(**_: object) -> kopf.ConnectionInfo:
+        """The access that cluster/client.py has, asked for anew whenever the API server refuses the last one."""
+        made = await configuration(kubeconfig)
+        header = await made.get_api_key_with_prefix("BearerToken", alias="authorization")
+        words = (header or "").split()
+        return kopf.ConnectionInfo(
+            server=made.host,
+            ca_path=made.ssl_ca_cert,
+            insecure=not made.verify_ssl,
+            scheme=words[0] if len(words) > 1 else None,
+            token=words[-1] if words else None,
+            certificate_path=made.cert_file,
+            private_key_path=made.key_file,
+        )
+
+    return login

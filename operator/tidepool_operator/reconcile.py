@@ -16,7 +16,7 @@ from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of
-from tidepool_operator.errors import ApiError, Forbidden, Invalid, NotFound
+from tidepool_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tidepool_operator.events import Recorder
 from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, Severity
 from tidepool_operator.pool.ownership import may_take
@@ -24,14 +24,12 @@ from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.preload import unready
 from tidepool_operator.pool.read import doubts, read, strangers
 from tidepool_operator.pool.served import settings_by_pods
+from tidepool_operator.repairs import AGAIN_SECONDS, Repairs
 from tidepool_operator.scaling.model import Decision
 
 log = logging.getLogger(__name__)
 
 _PUSH_AGAIN_SECONDS: Final = 5.0
-# Somebody who changes the same object back again and again is met at this pace, and told of.
-_REPAIRS: Final = 5
-_REPAIR_SECONDS: Final = 60.0
 
 
 class Decisions(Protocol):
@@ -67,8 +65,10 @@ class Reconciler:
         render: Callable[[], RenderSettings],
         sources: Sources,
         recorder: Recorder,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
+        self._clock = clock
         self._store = store
         self._render = render
         self._board = sources.board
@@ -77,14 +77,14 @@ class Reconciler:
         self._gateways = sources.gateways
         self._names = sources.names
         self._recorder = recorder
-        self._clues = ClueReader(api, sources.sidecars)
-        self._repairs: dict[Key, tuple[int, dict[str, list[float]]]] = {}
+        self._clues = ClueReader(api, sources.sidecars, sources.nodes)
+        self._repairs = Repairs()
 
     async def __call__(self, key: Key) -> float | None:
         """Reconcile one pool; seconds until it wants to be looked at again. Raises ApiError and NotLeader."""
         raw = self._store.get(MODEL_POOL, key)
         if raw is None:
-            self._repairs.pop(key, None)
+            self._repairs.forget(key)
             return None
         try:
             return await self._reconcile(key, raw)
@@ -148,19 +148,19 @@ class Reconciler:
 
     async def _plan(self, observed: Observed) -> Plan:
         """The plan, made again with what had to be asked for: room, loads, the dry run's verdict, taken names."""
-        made = plan(observed, time.time())
+        made = plan(observed, self._clock())
         if made.wants_room and (room := await self._nodes.room()) is not None:
             observed = replace(observed, room=room)
-            made = plan(observed, time.time())
+            made = plan(observed, self._clock())
         if made.wants_loads:
             loads: dict[str, LoadReport] = await self._sidecars.loads(observed.pods)
             observed = replace(observed, loads=loads)
-            made = plan(observed, time.time())
+            made = plan(observed, self._clock())
         taken = await self._taken(observed, made)
         if taken:
-            return plan(replace(observed, taken=taken), time.time())
+            return plan(replace(observed, taken=taken), self._clock())
         refused = await self._refused(made)
-        return plan(replace(observed, refused=refused), time.time()) if refused else made
+        return plan(replace(observed, refused=refused), self._clock()) if refused else made
 
     async def _taken(self, observed: Observed, made: Plan) -> tuple[str, ...]:
         """Objects of others under the names that are to be created: force would take them over in silence."""
@@ -190,20 +190,8 @@ class Reconciler:
 
     async def _unfought(self, key: Key, raw: Object, made: Plan) -> Plan:
         """The plan without objects that were applied time and again for one and the same spec."""
-        generation, counts = self._repairs.get(key, (0, {}))
-        if generation != raw["metadata"].get("generation", 0):
-            generation, counts = raw["metadata"].get("generation", 0), {}
-        self._repairs[key] = (generation, counts)
-        now = time.monotonic()
-        fought = []
-        for item in made.applies:
-            name = f"{item['kind']} {item['metadata']['name']}"
-            recent = [applied for applied in counts.get(name, []) if now - applied < _REPAIR_SECONDS]
-            if len(recent) >= _REPAIRS:
-                fought.append(name)
-            else:
-                recent.append(now)
-            counts[name] = recent
+        names = [_name(item) for item in made.applies]
+        fought = self._repairs.count(key, raw["metadata"].get("generation", 0), names, self._clock())
         if not fought:
             return made
         message = (
@@ -211,8 +199,8 @@ class Reconciler:
             "Find out who (kubectl get -o yaml --show-managed-fields) and stop it; is there a second operator?"
         )
         await self._recorder.post(raw, Note(Severity.WARNING, "Contested", message))
-        kept = tuple(item for item in made.applies if f"{item['kind']} {item['metadata']['name']}" not in fought)
-        return replace(made, applies=kept, requeue_after_seconds=_REPAIR_SECONDS / _REPAIRS)
+        kept = tuple(item for item in made.applies if _name(item) not in fought)
+        return replace(made, applies=kept, requeue_after_seconds=AGAIN_SECONDS)
 
     async def _carry_out(self, key: Key, made: Plan) -> None:
         for item in made.applies:
@@ -226,11 +214,20 @@ class Reconciler:
             with contextlib.suppress(NotFound):
                 await self._api.patch(POD, key.namespace, mark.pod, change)
         for scale in made.scales:
-            await self._api.scale(DEPLOYMENT, key.namespace, scale.deployment, scale.replicas)
+            version = await self._api.scale(DEPLOYMENT, key.namespace, scale.deployment, scale.replicas)
+            # An apply writes the count that is known: it must not be one of before.
+            where = Key(key.namespace, scale.deployment)
+            self._store.amend(DEPLOYMENT, where, version, {"replicas": scale.replicas})
             log.info("scaled Deployment %s/%s to %d", key.namespace, scale.deployment, scale.replicas)
         for doomed in made.deletes:
             item = {"apiVersion": doomed.api_version, "kind": doomed.kind}
-            await self._api.delete(kind_of(item), key.namespace, doomed.name, uid=doomed.uid)
+            seen = {"uid": doomed.uid, "version": doomed.version}
+            try:
+                await self._api.delete(kind_of(item), key.namespace, doomed.name, **seen)
+            except Conflict:
+                # It is not what was seen any more; its watch tells, and then it is looked at again.
+                log.info("%s %s/%s has changed and is not deleted", doomed.kind, key.namespace, doomed.name)
+                continue
             log.info("deleted %s %s/%s", doomed.kind, key.namespace, doomed.name)
 
     async def _tell(self, key: Key, raw: Object, made: Plan) -> None:
@@ -253,3 +250,7 @@ class Reconciler:
         except NotFound:
             return True
         return False
+
+
+def _name(item: Object) -> str:
+    return f"{item['kind']} {item['metadata']['name']}"

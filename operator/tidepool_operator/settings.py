@@ -35,6 +35,9 @@ class Settings:
     workers: int = 8
     resync_seconds: float = 600.0
     scale_interval_seconds: float = 5.0
+    # A watch that is silent for so long is begun anew (bookmarks come every 60 s); every kind is listed so often.
+    watch_silence_seconds: float = 75.0
+    sweep_seconds: float = 30.0
     log_level: str = "INFO"
     # Sidecars believe gateways, peers and this operator by their proofs; else they believe everybody.
     trust: bool = False

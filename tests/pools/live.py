@@ -11,7 +11,7 @@ import yaml
 
 from tidepool_operator.app import Operator
 from tidepool_operator.cluster.api import Api
-from tidepool_operator.cluster.client import Client
+from tidepool_operator.cluster.client import Client, configuration
 from tidepool_operator.cluster.kinds import MODEL_POOL, OWNED, POD, Kind, Object
 from tidepool_operator.errors import Conflict, NotFound
 from tidepool_operator.settings import Settings
@@ -125,6 +125,7 @@ class Live:
         self, identity: str = "one", also: tuple[str, ...] = (), **rest: Any
     ) -> AsyncIterator[Operator]:
         """An operator of this namespace (and `also` of others), leading when the block begins."""
+        client_settings = {name: rest.pop(name) for name in ("timeout_seconds", "local") if name in rest}
         settings = Settings(
             namespace=self.namespace,
             identity=identity,
@@ -132,9 +133,10 @@ class Live:
             watch_namespaces=(self.namespace, *also),
             health_host="127.0.0.1",
             health_port=0,
+            kubeconfig=rest.pop("kubeconfig", self.kubeconfig),
             **rest,
         )
-        async with await Client.connect(self.kubeconfig) as client:
+        async with Client(await configuration(settings.kubeconfig), **client_settings) as client:
             made = Operator(settings, client)
             running = asyncio.create_task(made.run())
 

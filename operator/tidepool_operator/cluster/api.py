@@ -9,7 +9,7 @@ from typing import Final
 from tidepool_api.contract import FIELD_MANAGER
 from tidepool_operator.cluster.client import Client
 from tidepool_operator.cluster.kinds import CORE_EVENT, EVENT, POD, Kind, Object, kind_of
-from tidepool_operator.errors import NotFound
+from tidepool_operator.errors import Expired, NotFound
 
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE: Final = "application/merge-patch+json"
@@ -57,7 +57,10 @@ class Api:
         query = {"resourceVersion": "0"} if cached else {"limit": str(_PAGE)}
         query |= {"labelSelector": labels, "fieldSelector": fields}
         accept = _METADATA_ONLY if metadata_only else "application/json"
-        return [item async for page in self._paged(kind, namespace, query, accept) for item in page]
+        try:
+            return [item async for page in self._paged(kind, namespace, query, accept) for item in page]
+        except Expired:  # its first pages are too old by now
+            return [item async for page in self._paged(kind, namespace, query, accept) for item in page]
 
     def pages(self, kind: Kind, *, fields: str = "") -> AsyncIterator[Sequence[Object]]:
         """All objects of a kind in all namespaces, a bounded number at a time: for what is too much to hold."""
@@ -131,12 +134,14 @@ class Api:
             "POST", kind.path(namespace), query={"fieldManager": FIELD_MANAGER}, body=item
         )
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "") -> bool:
-        """Delete in the background; False when it was gone. With `uid` only that very object."""
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", version: str = "") -> bool:
+        """Delete in the background; False when it was gone. With `uid` only that very object, with `version` only
+        as long as it is as it was then; raises Conflict for another."""
         self._fence()
         options: Object = {"propagationPolicy": "Background"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        seen = {"uid": uid, "resourceVersion": version}
+        if preconditions := {name: value for name, value in seen.items() if value}:
+            options["preconditions"] = preconditions
         try:
             await self._client.request("DELETE", kind.path(namespace, name), body=options)
         except NotFound:
@@ -147,9 +152,10 @@ class Api:
         """Merge `status` into an object's status; keys set to None vanish."""
         return await self.patch(kind, namespace, name, {"status": status}, subresource="status")
 
-    async def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> None:
-        """Set a replica count through the scale subresource, as an HPA does."""
-        await self.patch(kind, namespace, name, {"spec": {"replicas": replicas}}, subresource="scale")
+    async def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> int:
+        """Set a replica count through the scale subresource, as an HPA does; the object's version then."""
+        answer = await self.patch(kind, namespace, name, {"spec": {"replicas": replicas}}, subresource="scale")
+        return int(answer["metadata"]["resourceVersion"])
 
     async def event(self, namespace: str, item: Object) -> None:
         """Post one events.k8s.io Event."""

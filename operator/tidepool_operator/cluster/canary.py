@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 30.0
 _SYNC_SECONDS: Final = 0.2
+_RELIST_SECONDS: Final = 5.0
 _REFUSED_SECONDS: Final = 2.0
 # A large kind is listed less often: half a minute for every thousand objects, up to five minutes.
 _OBJECTS_A_SWEEP: Final = 1000
@@ -56,9 +57,8 @@ class Canary:
     async def synced(self) -> None:
         """Wait until the store holds all that there is: before that a plan would be made from half a picture."""
         for kind in self._kinds:
-            # The watches' thread has no event for "all of it".
-            while not await self._complete(kind):  # noqa: ASYNC110
-                await asyncio.sleep(_SYNC_SECONDS)
+            while not await self._complete(kind):
+                pass
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -112,7 +112,13 @@ class Canary:
             log.warning("kind %s could not be listed: %s", kind, error)
             await asyncio.sleep(_REFUSED_SECONDS)
             return False
-        return all(version_of(self._store.get(kind, key)) >= version for key, version in listed.items())
+        # A list of thousands costs much: there is another only where something may have gone meanwhile.
+        for _ in range(round(_RELIST_SECONDS / _SYNC_SECONDS)):
+            if all(version_of(self._store.get(kind, key)) >= version for key, version in listed.items()):
+                return True
+            # The watches' thread has no event for "all of it".
+            await asyncio.sleep(_SYNC_SECONDS)
+        return False
 
     async def _vanished(self, kind: Kind, key: Key) -> bool:
         try:

@@ -8,7 +8,8 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 from urllib.parse import urlencode
 
@@ -16,11 +17,13 @@ import aiohttp
 from kubernetes.aio import config as access
 from kubernetes.aio.client import ApiClient, Configuration
 
+from tidepool_operator.cluster.clock import ServerClock
 from tidepool_operator.cluster.kinds import Object
 from tidepool_operator.errors import (
     ApiError,
     ConfigurationError,
     Conflict,
+    Expired,
     Forbidden,
     Invalid,
     NotFound,
@@ -46,7 +49,7 @@ _ERRORS: Final[Mapping[int, type[ApiError]]] = {
     404: NotFound,
     405: Invalid,
     409: Conflict,
-    410: NotFound,
+    410: Expired,
     413: Invalid,
     415: Invalid,
     422: Invalid,
@@ -78,9 +81,19 @@ async def configuration(kubeconfig: str | None = None) -> Configuration:
 
 
 class Client:
-    """Requests with timeouts and a bounded number of tries. Close it, or use it as a context manager."""
+    """Requests with timeouts and a bounded number of tries. Close it, or use it as a context manager.
 
-    def __init__(self, made: Configuration, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+    `clock` is the API server's, kept by its answers; `local` is this machine's.
+    """
+
+    def __init__(
+        self,
+        made: Configuration,
+        *,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        local: Callable[[], float] = time.time,
+    ) -> None:
+        self.clock = ServerClock(local)
         self._client = ApiClient(made)
         self._client.user_agent = "tidepool-operator"
         self._timeout = aiohttp.ClientTimeout(
@@ -158,6 +171,7 @@ class Client:
         if query:
             url = f"{url}?{urlencode(query)}"
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._client.user_agent}
+        begun = self.clock.begin()
         try:
             # Re-reads a projected token's file once a minute, through the configuration's own hook.
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], url, method, body)
@@ -166,6 +180,7 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"{method} {path}: the API server did not answer: {reason}") from error
+        self.clock.heard(answer.headers.get("Date"), begun)
         if answer.status >= 400:
             raise _error(answer.status, text, answer.headers.get("Retry-After"))
         return text

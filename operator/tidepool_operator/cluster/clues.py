@@ -15,6 +15,7 @@ from typing import Final
 from tidepool_api.load import Health
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import Object
+from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.errors import ApiError
 from tidepool_operator.pool.clues import Question, Wanted, happenings, wanted
@@ -51,9 +52,19 @@ class _Answer:
 class ClueReader:
     """Reads clues and remembers them: logs for a life of the engine, the rest for a quarter of a minute."""
 
-    def __init__(self, api: Api, sidecars: Sidecars, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        api: Api,
+        sidecars: Sidecars,
+        nodes: Nodes,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._api = api
         self._sidecars = sidecars
+        self._nodes = nodes
+        self._patience_seconds = patience_seconds
         self._clock = clock
         self._known: OrderedDict[str, _Answer] = OrderedDict()
         self._refused = False
@@ -75,10 +86,13 @@ class ClueReader:
         if known is not None and same and now < known.until:
             return known
         ended = known is not None and same and Question.HEALTH not in one.questions
+        node = await self._nodes.trouble(one.node) if Question.NODE in one.questions else ""
+        # On a node that is lost nobody answers for the pod.
         clues = Clues(
-            log=(known.clues.log if known is not None and ended else "") or await self._log(namespace, one),
+            log="" if node else (known.clues.log if known and ended else "") or await self._log(namespace, one),
             events=await self._events(namespace, one),
-            health=await self._health(pod) if Question.HEALTH in one.questions else None,
+            health=None if node or Question.HEALTH not in one.questions else await self._health(pod),
+            node=node,
         )
         since = known.since if known is not None and same else now
         # What has been wrong for long is looked at less often.
@@ -95,7 +109,7 @@ class ClueReader:
         before = Question.LOG_BEFORE in one.questions
         try:
             # The kubelet answers this one; where its node is gone nobody does, and the pool must not wait for it.
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(self._patience_seconds):
                 text = await self._api.log(
                     namespace, one.pod, one.container, lines=_LINES, limit=_BYTES, previous=before
                 )
@@ -109,7 +123,7 @@ class ClueReader:
         if Question.EVENTS not in one.questions:
             return ()
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(self._patience_seconds):
                 return happenings(await self._api.events_of(namespace, one.uid, _EVENTS))
         except (ApiError, TimeoutError) as error:
             self._missed(f"the events of pod {namespace}/{one.pod}", error)

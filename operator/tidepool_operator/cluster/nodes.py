@@ -13,6 +13,7 @@ from typing import Final
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.kinds import NODE, POD
 from tidepool_operator.errors import ApiError, Forbidden
+from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.room import Room, Survey
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,23 @@ class Nodes:
                 self._room, fresh = await self._look()
                 self._until = time.monotonic() + fresh
             return self._room
+
+    async def trouble(self, name: str) -> str:
+        """What is wrong with a node, in words; empty where nothing is, or where it is not ours to see."""
+        if not self._wanted:
+            return ""
+        try:
+            found = await self._api.list(NODE, fields=f"metadata.name={name}")
+        except ApiError as error:
+            log.info("node %s could not be looked at: %s", name, error)
+            return ""
+        if not found:
+            return f"node {name} is gone"
+        ready = condition(found[0], "Ready")
+        if ready.get("status") == "True":
+            return ""
+        said = ready.get("message") or ready.get("reason") or "it has never been ready"
+        return f"node {name} does not answer: {said}" if ready.get("status") != "False" else f"node {name}: {said}"
 
     async def _look(self) -> tuple[Room | None, float]:
         """A look, and for how long it may be used."""

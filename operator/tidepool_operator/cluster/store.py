@@ -78,9 +78,24 @@ class Store:
 
     def put(self, kind: Kind, item: Object) -> bool:
         """Take in a state; False when the store knows a newer one (or this one)."""
-        key, known = key_of(item), self._items.get(kind, {}).get(key_of(item))
+        known = self._items.get(kind, {}).get(key_of(item))
         if known is not None and version_of(known) >= version_of(item):
             return False
+        self._keep(kind, known, item)
+        return True
+
+    def amend(self, kind: Kind, key: Key, version: int, spec: Mapping[str, Any]) -> None:
+        """An own write made this of an object's spec, at `version`: known before the watch tells it.
+
+        It is kept as of just before: what the watch tells of that version has the rest of the object, too.
+        """
+        known = self._items.get(kind, {}).get(key)
+        if known is not None and version_of(known) < version:
+            metadata = {**known["metadata"], "resourceVersion": str(version - 1)}
+            self._keep(kind, known, {**known, "metadata": metadata, "spec": {**known["spec"], **spec}})
+
+    def _keep(self, kind: Kind, known: Object | None, item: Object) -> None:
+        key = key_of(item)
         slim = _slim(kind, item)
         if known is not None:
             self._unindex(kind, key, known)
@@ -89,7 +104,6 @@ class Store:
         if pool is not None:
             self._pools.setdefault((kind, pool), {})[key.name] = slim
         self._tell(kind, known, slim)
-        return True
 
     def forget(self, kind: Kind, key: Key, *, uid: str = "") -> bool:
         """The object is gone; with `uid` only when the store still holds that very object."""

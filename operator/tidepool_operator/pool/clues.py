@@ -30,6 +30,7 @@ class Question(StrEnum):
     LOG_BEFORE = "previous log"
     EVENTS = "events"
     HEALTH = "health"
+    NODE = "node"
 
 
 NO_CLUES: Final = Clues()
@@ -41,6 +42,7 @@ class Wanted:
 
     pod: str
     uid: str
+    node: str
     life: str
     questions: frozenset[Question] = field(default_factory=frozenset)
     container: str = ENGINE_CONTAINER
@@ -55,7 +57,8 @@ def wanted(pod: Object) -> Wanted | None:
     name, engine = _main(pod)
     since = str(condition(pod, "Ready").get("lastTransitionTime") or "")
     life = f"{engine.get('restartCount', 0)}/{since}"
-    return Wanted(metadata["name"], metadata.get("uid", ""), life, frozenset(questions), name)
+    node = (pod.get("spec") or {}).get("nodeName") or ""
+    return Wanted(metadata["name"], metadata.get("uid", ""), node, life, frozenset(questions), name)
 
 
 def _main(pod: Object) -> tuple[str, Object]:
@@ -79,7 +82,9 @@ def _questions(pod: Object) -> set[Question]:
         # The kubelet ends a container for its probes with a signal: only an event says that it was the kubelet.
         return {Question.LOG_BEFORE if running(engine) else Question.LOG, Question.EVENTS}
     if running(engine):
-        return {Question.HEALTH, Question.LOG, Question.EVENTS} if has_served(pod, engine) else set()
+        # Its kubelet's last word is that it is ready, and somebody else says that it is not.
+        silent = {Question.NODE} if engine.get("ready") else set()
+        return {Question.HEALTH, Question.LOG, Question.EVENTS, *silent} if has_served(pod, engine) else silent
     waits = ((engine.get("state") or {}).get("waiting") or {}).get("reason", "")
     return {Question.EVENTS} if is_waiting_for_volumes(pod) or waits in IMAGE_REASONS else set()
 

@@ -153,10 +153,11 @@ def _requested(pod: Object, accelerator: str) -> str:
 def _lost(pod: Object, clues: Clues) -> Finding | None:
     """A node that does not answer: its pods' readiness is taken away, their containers' status stands still."""
     engine = container(pod, ENGINE_CONTAINER)
-    if not pod_events.node_lost(clues.events) or not engine.get("ready"):
+    lost = clues.node or pod_events.node_lost(clues.events)
+    if not lost or not engine.get("ready"):
         return None
-    node = pod["spec"].get("nodeName")
-    return Finding(Reason.NODE_LOST, f"Pod {pod['metadata']['name']}: node {node} does not answer")
+    words = clues.node or f"node {pod['spec'].get('nodeName')} does not answer"
+    return Finding(Reason.NODE_LOST, f"Pod {pod['metadata']['name']}: {words}")
 
 
 def _containers(pod: Object, clues: Clues) -> Finding | None:

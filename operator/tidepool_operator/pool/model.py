@@ -49,11 +49,15 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Clues:
-    """Answers; what could not be had is empty. `log` is the end of the engine's log, events stand oldest first."""
+    """Answers; what could not be had is empty. `log` is the end of the engine's log, events stand oldest first.
+
+    `node` is what is wrong with the pod's node, in words.
+    """
 
     log: str = ""
     events: tuple[Happening, ...] = ()
     health: Health | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """An object to delete: that very one, by its uid."""
+    """An object to delete: that very one, by its uid, and only as it was seen; it may be of use again by now."""
 
     api_version: str
     kind: str
     name: str
     uid: str
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

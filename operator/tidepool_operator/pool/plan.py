@@ -286,7 +286,8 @@ def _finished(part: Part) -> list[Doomed]:
 
 def _doomed(item: Object) -> Doomed:
     metadata = item["metadata"]
-    return Doomed(item["apiVersion"], item["kind"], metadata["name"], metadata["uid"])
+    version = metadata.get("resourceVersion", "")
+    return Doomed(item["apiVersion"], item["kind"], metadata["name"], metadata["uid"], version)
 
 
 def _findings(news: Sequence[Counted], olds: Sequence[Counted]) -> tuple[Finding, ...]:

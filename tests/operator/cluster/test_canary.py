@@ -1,5 +1,6 @@
 """A watch that has gone quiet is found, and what it did not tell is mended."""
 
+import asyncio
 from typing import Any
 
 from tidepool_operator.cluster.canary import Canary
@@ -17,8 +18,10 @@ class Cluster:
 
     def __init__(self, *items: Object) -> None:
         self.items = list(items)
+        self.lists = 0
 
     async def list(self, *_: Any, **__: Any) -> list[Object]:
+        self.lists += 1
         return self.items
 
     async def get(self, _kind: Kind, namespace: str, name: str) -> Object:
@@ -87,6 +90,18 @@ async def test_what_vanished_while_a_watch_was_down_is_forgotten() -> None:
     await watched.sweep(POD)
 
     assert store.get(POD, Key("default", "a")) is None
+
+
+async def test_a_watch_that_takes_its_time_is_waited_for_and_not_outrun_by_lists() -> None:
+    cluster, store = Cluster(item("a", 1), item("b", 2)), Store()
+    pod(store, "a", 1)
+    waiting = asyncio.create_task(canary(cluster, store).synced())
+    await asyncio.sleep(0.5)
+    assert not waiting.done(), "half a picture is no picture"
+    pod(store, "b", 2)
+    await asyncio.wait_for(waiting, 5)
+
+    assert cluster.lists == 1
 
 
 async def test_a_look_at_the_object_itself_is_only_for_what_two_lists_lack() -> None:

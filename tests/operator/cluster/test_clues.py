@@ -1,5 +1,6 @@
 """What the operator asks about pods in trouble: few, short, seldom, and not at all about pods that are well."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,11 +35,15 @@ class Cluster:
         self.text = "INFO 11-30 06:00:00 [x.py:1] hello\n" * 500 + "ValueError: no"
         self.refuses: ApiError | None = None
         self.now = 1000.0
+        self.node = ""
+        self.comes = asyncio.Event()
+        self.comes.set()
 
     async def log(self, namespace: str, name: str, container: str, **how: Any) -> str:
         self.asked.append(("log", name, container, how["previous"], how["limit"] <= 256 * 1024))
         if self.refuses:
             raise self.refuses
+        await self.comes.wait()
         return self.text
 
     async def events_of(self, namespace: str, uid: str, limit: int) -> list[Object]:
@@ -51,8 +56,13 @@ class Cluster:
         self.asked.append(("load", *(one["metadata"]["name"] for one in pods)))
         return {one["metadata"]["name"]: LoadReport(health=Health.HUNG) for one in pods}
 
-    def reader(self) -> ClueReader:
-        return ClueReader(self, self, lambda: self.now)  # type: ignore[arg-type]
+    async def trouble(self, name: str) -> str:
+        self.asked.append(("node", name))
+        return self.node
+
+    def reader(self, patience_seconds: float = 5.0) -> ClueReader:
+        found: Any = self
+        return ClueReader(found, found, found, lambda: self.now, patience_seconds=patience_seconds)
 
 
 @pytest.fixture
@@ -90,6 +100,39 @@ async def test_an_engine_that_fell_silent_is_asked_how_it_is(cluster: Cluster) -
     found, _ = await cluster.reader().read("default", [pod("a", "r", engine=FALLEN)])
 
     assert found["a"].health is Health.HUNG
+
+
+async def test_of_a_pod_on_a_node_that_is_lost_no_log_and_no_router_is_asked_for(cluster: Cluster) -> None:
+    """Nobody would answer, and each wait would hold up the pool."""
+    cluster.node = "node n1 is gone"
+    found, _ = await cluster.reader().read("default", [pod("a", "r", engine={**FALLEN, "ready": True})])
+
+    assert found["a"].node == "node n1 is gone"
+    assert [what for what, *_ in cluster.asked] == ["node", "events"]
+
+
+async def test_a_kubelet_that_is_slow_with_logs_holds_a_pool_up_once_in_a_while_only(cluster: Cluster) -> None:
+    cluster.comes.clear()
+    reader, crashed = cluster.reader(0.05), [pod(name, "r", engine=ENDED) for name in ("a", "b")]
+    async with asyncio.timeout(5):
+        first, _ = await reader.read("default", crashed)
+        second, _ = await reader.read("default", crashed)
+
+    assert first == second
+    assert {found.log for found in first.values()} == {""}
+    assert [what for what, *_ in cluster.asked].count("log") == 2, "once a pod"
+
+
+async def test_a_log_that_came_too_late_is_asked_for_again_after_a_while(cluster: Cluster) -> None:
+    cluster.comes.clear()
+    reader, crashed = cluster.reader(0.05), pod("a", "r", engine=ENDED)
+    before, again = await reader.read("default", [crashed])
+    cluster.comes.set()
+    cluster.now += again or 0
+    after, _ = await reader.read("default", [crashed])
+
+    assert before["a"].log == ""
+    assert after["a"].log.endswith("ValueError: no")
 
 
 async def test_what_was_just_asked_is_not_asked_again(cluster: Cluster) -> None:

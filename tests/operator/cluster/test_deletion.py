@@ -1,10 +1,13 @@
 """Pools go under every policy of deletion, and what they leave on purpose is found again."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from pools.live import NAMESPACE, Live, eventually
+from pools.live import CRD, NAMESPACE, Live, eventually
 from tidepool_api.contract import FLEET_CONFIGMAP
 from tidepool_operator.cluster.kinds import DEPLOYMENT, EVENT, MODEL_POOL, OWNED, POD, Kind
 
@@ -60,6 +63,43 @@ async def test_a_pool_whose_spec_cannot_be_served_any_more_goes_all_the_same(liv
         await live.reason("PodTemplateRejected")
         await delete(live, "Foreground")
         await emptied(live)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+async def test_a_pool_whose_spec_cannot_even_be_read_goes_all_the_same(live: Live, policy: str) -> None:
+    """Written under another release's definition, whose rules let through what this one cannot read."""
+    async with live.operator(), _any_spec(live):
+        await live.create(replicas=2)
+        await uids(live)
+
+        async def unreadable() -> bool:
+            spec = {"model": {"uri": 7}, "engine": ["what"], "rollout": {"drainTimeout": {}}}
+            await live.edit(MODEL_POOL, "llama", {"spec": spec})
+            return (await live.condition()).get("reason") == "SpecInvalid"
+
+        await eventually(unreadable, "the spec is told to be invalid")
+        assert len(await live.list(POD)) == 2, "what serves goes on serving"
+        await delete(live, policy)
+        await emptied(live)
+
+
+@asynccontextmanager
+async def _any_spec(live: Live) -> AsyncIterator[None]:
+    """Meanwhile the API server takes whatever it is given for a pool."""
+    name, how = "modelpools.tidepool.dev", "application/json-patch+json"
+    whole = (await live.api.get(CRD, None, name))["spec"]["versions"]
+    loose = deepcopy(whole)
+    loose[0]["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+    async def put(versions: Any) -> None:
+        change = [{"op": "replace", "path": "/spec/versions", "value": versions}]
+        await live.client.request("PATCH", CRD.path(None, name), body=change, content_type=how)
+
+    await put(loose)
+    try:
+        yield
+    finally:
+        await put(whole)
 
 
 async def test_a_namespace_that_is_deleted_takes_its_pools_along(live: Live) -> None:

@@ -27,6 +27,13 @@ class Lists:
     def __init__(self, error: ApiError | None = None) -> None:
         self.error = error
         self.asked: list[tuple[str, str]] = []
+        self.found: list[Object] = [ONE]
+
+    async def list(self, kind: Kind, *, fields: str = "") -> Sequence[Object]:
+        self.asked.append((kind.kind, fields))
+        if self.error is not None:
+            raise self.error
+        return [one for one in self.found if fields == f"metadata.name={one['metadata']['name']}"]
 
     async def pages(self, kind: Kind, *, fields: str = "") -> AsyncIterator[Sequence[Object]]:
         self.asked.append((kind.kind, fields))
@@ -74,3 +81,36 @@ async def test_where_the_cluster_is_not_ours_to_see_nothing_is_asked() -> None:
 
     assert await nodes(lists, wanted=False).room() is None
     assert lists.asked == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "expected", "why"),
+    [
+        ({"status": "True"}, "", "it is well"),
+        (
+            {"status": "Unknown", "message": "Kubelet stopped posting node status."},
+            "node n1 does not answer: Kubelet stopped posting node status.",
+            "its controller has not heard of it",
+        ),
+        (
+            {"status": "False", "message": "container runtime is down"},
+            "node n1: container runtime is down",
+            "it says so itself",
+        ),
+    ],
+)
+async def test_what_is_wrong_with_a_node_is_told_in_its_own_words(ready: Object, expected: str, why: str) -> None:
+    lists = Lists()
+    lists.found = [{"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", **ready}]}}]
+
+    assert await nodes(lists).trouble("n1") == expected, why
+    assert lists.asked == [("Node", "metadata.name=n1")], "the right to list is the only one that there is"
+
+
+async def test_a_node_that_is_no_more_is_gone() -> None:
+    assert await nodes(Lists()).trouble("n2") == "node n2 is gone"
+
+
+async def test_a_node_that_is_not_ours_to_see_is_nothing_that_is_known() -> None:
+    assert await nodes(Lists(), wanted=False).trouble("n2") == ""
+    assert await nodes(Lists(Forbidden("no", status=403))).trouble("n2") == ""

@@ -84,3 +84,26 @@ def test_what_nobody_reads_takes_no_memory() -> None:
 @pytest.mark.parametrize(("kind", "expected"), [(MODEL_POOL, Key("default", "a")), (SERVICE, LLAMA)])
 def test_pool_of(kind: Any, expected: Key) -> None:
     assert pool_of(kind, item("a")) == expected
+
+
+@pytest.mark.parametrize("known", [5, 9], ids=["others came between", "the write before"])
+def test_an_own_write_is_known_at_once_and_what_the_watch_tells_of_it_goes_before(known: int) -> None:
+    store = Store()
+    store.put(SERVICE, item(version=known, spec={"replicas": 2, "kept": 1}))
+    store.amend(SERVICE, Key("default", "a"), 10, {"replicas": 4})
+    amended = store.get(SERVICE, Key("default", "a"))
+    assert amended is not None
+    assert amended["spec"] == {"replicas": 4, "kept": 1}
+
+    assert not store.put(SERVICE, item(version=9, spec={"replicas": 2})), "what was before it is no news"
+    assert store.put(SERVICE, item(version=10, spec={"replicas": 4, "kept": 2}))
+
+
+def test_an_own_write_that_the_watch_has_told_already_changes_nothing() -> None:
+    store = Store()
+    store.put(SERVICE, item(version=11, spec={"replicas": 3}))
+    store.amend(SERVICE, Key("default", "a"), 10, {"replicas": 4})
+    found = store.get(SERVICE, Key("default", "a"))
+
+    assert found is not None
+    assert found["spec"] == {"replicas": 3}

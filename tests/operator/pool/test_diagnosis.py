@@ -332,6 +332,8 @@ def test_the_whole_log_goes_before_the_two_kilobytes_of_the_termination_message(
 
 
 SERVED = {"engine": {**started("2020-01-01T00:00:00Z"), "restartCount": 0}}
+# What its kubelet last said, before somebody else said that it is not ready.
+SILENT = {"engine": {**SERVED["engine"], "ready": True}}
 
 
 @pytest.mark.parametrize(
@@ -366,6 +368,14 @@ def test_a_node_that_does_not_answer_leaves_its_pods_as_they_last_were() -> None
     assert "n1" in found.what
 
 
+def test_what_the_node_list_says_holds_when_events_are_forgotten() -> None:
+    engine = {"ready": True, "started": True, "state": {"running": {"startedAt": "2020-01-01T00:00:00Z"}}}
+    found = diagnose(pod("p1", "r", engine=engine), GPU, Clues(node="node n1 is gone"))
+
+    assert found is not None
+    assert (found.reason, found.what) == (Reason.NODE_LOST, "Pod p1: node n1 is gone")
+
+
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
@@ -397,10 +407,22 @@ def test_a_pod_that_failed(status: dict[str, Any], expected: Reason) -> None:
             {Question.LOG_BEFORE, Question.EVENTS},
         ),
         (SERVED, {Question.LOG, Question.EVENTS, Question.HEALTH}),
+        (SILENT, {Question.NODE, Question.LOG, Question.EVENTS, Question.HEALTH}),
         (PREPARING, {Question.EVENTS}),
         ({"engine": waiting("ImagePullBackOff")}, {Question.EVENTS}),
     ],
-    ids=["well", "going", "unplaced", "loads", "ended", "tries again", "fell", "prepared", "image"],
+    ids=[
+        "well",
+        "going",
+        "unplaced",
+        "loads",
+        "ended",
+        "tries again",
+        "fell",
+        "stands still",
+        "prepared",
+        "image",
+    ],
 )
 def test_only_a_pod_in_trouble_is_asked_about(given: dict[str, Any], expected: set[Question] | None) -> None:
     found = wanted(pod("p1", "r", **given))
