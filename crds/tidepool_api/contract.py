@@ -26,6 +26,8 @@ VARIANT_LABEL: Final = f"{GROUP}/variant"
 COMPONENT_LABEL: Final = f"{GROUP}/component"
 
 ROLE_MIXED: Final = "mixed"
+ROLE_PREFILL: Final = "prefill"
+ROLE_DECODE: Final = "decode"
 COMPONENT_GATEWAY: Final = "gateway"
 COMPONENT_OPERATOR: Final = "operator"
 
@@ -50,6 +52,9 @@ TRAFFIC_PORT: Final = 8080
 METRICS_PORT: Final = 8081
 CONTROL_PORT: Final = 8082
 TLS_PORT: Final = 8443  # of sidecars: what TRAFFIC_PORT serves, over TLS, where the installation wants that
+# Among the engines of a pool that computes prompts apart: NIXL's side channel, then the ports of UCX over TCP.
+NIXL_PORT: Final = 5600
+UCX_PORTS: Final = (5601, 5699)
 SERVICE_PORT: Final = 80  # of a pool's Service and of the gateway's; both lead to TRAFFIC_PORT
 
 # Sidecar and gateway, control port.
@@ -101,6 +106,8 @@ HEADER_GATEWAY: Final = "x-tidepool-gateway"
 HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
 # Who sends it, by a service account's token: between the parts alone, and taken off by whoever gets it.
 HEADER_PROOF: Final = "x-tidepool-proof"
+# From a gateway to a sidecar: prompt tokens whose KV blocks another pod's engine hands over.
+HEADER_TRANSFERRED: Final = "x-tidepool-transferred"
 # Response headers.
 HEADER_POOL: Final = "x-tidepool-pool"  # the pool that served a request of a pool with `traffic`
 HEADER_POD: Final = "x-tidepool-pod"
@@ -149,6 +156,8 @@ METRIC_GATEWAY_ENDPOINTS: Final = "tidepool_gateway_endpoints"  # labels: pool, 
 METRIC_GATEWAY_ROUTED: Final = "tidepool_gateway_routed_total"  # labels: pool, to, reason
 METRIC_GATEWAY_MIRRORED: Final = "tidepool_gateway_mirrored_total"  # labels: pool, outcome
 METRIC_GATEWAY_CLASSIFIED: Final = "tidepool_gateway_classified_total"  # labels: pool, outcome
+METRIC_GATEWAY_PREFILLS: Final = "tidepool_gateway_prefills_total"  # labels: pool, outcome
+METRIC_GATEWAY_PREFILL_TIME: Final = "tidepool_gateway_prefill_seconds"  # labels: pool, outcome
 METRIC_GATEWAY_WORKERS: Final = "tidepool_gateway_workers"
 METRIC_GATEWAY_WORKER_RESTARTS: Final = "tidepool_gateway_worker_restarts_total"
 METRIC_WORKFLOW_RUNS: Final = "tidepool_workflow_runs_total"  # labels: workflow, phase
@@ -164,6 +173,7 @@ METRIC_KEY_REFUSED: Final = "tidepool_gateway_key_refused_total"  # labels: key,
 LABEL_NAMESPACE: Final = "namespace"
 LABEL_POOL: Final = "pool"
 LABEL_POD: Final = "pod"
+LABEL_ROLE: Final = "role"  # where prefill and decode are apart; without it prefill pods count as the others
 
 SCRAPE_ANNOTATIONS: Final = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
 
@@ -171,6 +181,16 @@ SCRAPE_ANNOTATIONS: Final = {"prometheus.io/scrape": "true", "prometheus.io/port
 def peers_service(pool: str) -> str:
     """The headless Service of a pool; its A records are all pods of the pool, ready or not."""
     return f"{pool}-peers"
+
+
+def prefill_service(pool: str) -> str:
+    """The headless Service of a pool's prefill pods, ready or not, where it has some."""
+    return f"{pool}-prefill"
+
+
+def prefill_url(pool: str, namespace: str) -> str:
+    """Endpoint source of a pool's prefill pods for a gateway."""
+    return f"dns+http://{prefill_service(pool)}.{namespace}.svc:{TRAFFIC_PORT}"
 
 
 def peers_url(pool: str, namespace: str) -> str:

@@ -109,12 +109,24 @@ class SidecarSettings(Document):
         return hashlib.sha256(self.model_dump_json(by_alias=True).encode()).hexdigest()[:12]
 
 
+class FleetPrefill(Document):
+    """The pods that compute a pool's prompts, where others decode: `endpoints` as in FleetPool.
+
+    A prompt with fewer uncached tokens than `min_tokens` is computed where it is decoded: passing its blocks on
+    would take longer than computing them.
+    """
+
+    endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
+    min_tokens: int = Field(default=256, ge=0, le=10_000_000)
+
+
 class FleetPool(Document):
     """One pool as a gateway sees it.
 
     `endpoints` are base URLs of sidecars or of bare engines; `dns+http://host:port` stands for every A record of
     the host, asked again and again. `models[0]` is what the engine calls the model. `adapters` are the names of
-    LoRA adapters that its engines serve beside it; those that sidecars tell of are found without.
+    LoRA adapters that its engines serve beside it; those that sidecars tell of are found without. With `prefill`
+    the endpoints decode, and compute only what is short, cached, or left over by the others.
     """
 
     name: Name
@@ -123,6 +135,7 @@ class FleetPool(Document):
     endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
     routing: LenientRouting = Routing()
     traffic: Traffic | None = None
+    prefill: FleetPrefill | None = None
     # Somebody starts a pod when a request waits: hold it for coldStartTimeout, not for timeout.
     wakes: bool = False
 

@@ -298,7 +298,13 @@ async def _follow_trust(path: Path, state: SidecarState, services: Services) -> 
 
 async def _sidecar(options: Options, services: Services, stack: AsyncExitStack) -> Role:
     engine = Endpoint.at(options.engine_host, options.engine_port)
-    state = SidecarState(engine, read_sidecar_settings(options), pod=options.pod, boot=secrets.token_hex(4))
+    state = SidecarState(
+        engine,
+        read_sidecar_settings(options),
+        pod=options.pod,
+        boot=secrets.token_hex(4),
+        hands_over=options.hands_over,
+    )
     state.variant = options.variant
     if options.settings_file is not None:
         await _follow_trust(options.settings_file, state, services)

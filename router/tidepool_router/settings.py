@@ -59,6 +59,7 @@ class Options:
     peers: str | None = None
     pod_address: str | None = None
     variant: str = ""  # the kind of accelerator, where the pool has several
+    hands_over: bool = False
     fleet_file: Path | None = None
     keys_file: Path | None = None
     decisions_file: Path | None = None
@@ -138,6 +139,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         peers=given.peers,
         pod_address=environment.get("POD_IP") or None,
         variant=environment.get("POD_VARIANT") or "",
+        hands_over=given.hands_over,
     )
 
 
@@ -255,6 +257,12 @@ def _parser() -> argparse.ArgumentParser:
     sidecar.add_argument("--model", help="what the engine must serve to be ready")
     sidecar.add_argument("--tls-port", type=int, help="serve TLS there, and plain HTTP on --port as well")
     sidecar.add_argument("--peers", metavar="URL", help="the pool's other sidecars, like dns+http://host:8080")
+    sidecar.add_argument(
+        "--hands-over",
+        action="store_true",
+        help="the engine passes KV blocks to other pods' engines, or gets them from there: take no client's word "
+        "for where they are",
+    )
     gateway = roles.add_parser("gateway", help="the front door to all pools")
     gateway.add_argument(
         "--fleet", type=Path, metavar="FILE", help="pools and their endpoints; reloaded on change"

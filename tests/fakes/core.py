@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import secrets
 import time
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fakes.kv import block_keys
 from fakes.requests import Ask
@@ -28,6 +31,7 @@ class Generation:
     """One request in the engine."""
 
     ask: Ask
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
     sequences: list[Sequence] = field(default_factory=list)
     ready: asyncio.Queue[Tokens] = field(default_factory=asyncio.Queue)
     arrived: float = 0.0
@@ -61,11 +65,17 @@ class Counts:
             samples.append(value)
 
 
+# All engines of the process, as NIXL's side channel lets them find each other.
+_ENGINES: weakref.WeakValueDictionary[str, "EngineCore"] = weakref.WeakValueDictionary()
+
+
 class EngineCore:
     """`run` is the engine's loop; with Pace.MANUAL `step` is called instead."""
 
     def __init__(self, settings: EngineSettings, changed: Callable[[], None]) -> None:
         self.settings = settings
+        self.engine_id = secrets.token_hex(8)
+        _ENGINES[self.engine_id] = self
         self.scheduler = Scheduler(settings)
         self.counts = Counts()
         self._changed = changed
@@ -75,9 +85,14 @@ class EngineCore:
     async def generate(self, ask: Ask) -> AsyncIterator[Generation]:
         """A generation that ends with the block: what has not finished by then is aborted."""
         generation = Generation(ask, arrived=time.monotonic())
+        brought = self._fetched(ask)
         for prompt in ask.prompts:
             for _ in range(ask.choices):
-                generation.sequences.append(self._sequence(generation, prompt))
+                sequence = self._sequence(generation, prompt)
+                sequence.brought = brought
+                if ask.transfer.get("do_remote_decode"):
+                    sequence.kept_as = generation.name
+                generation.sequences.append(sequence)
         for sequence in generation.sequences:
             self.scheduler.add(sequence)
         self._work.set()
@@ -105,6 +120,29 @@ class EngineCore:
         if self.settings.pace is not Pace.MANUAL:
             raise RuntimeError("this engine moves by itself: EngineSettings(pace=Pace.MANUAL) is stepped by hand")
         self._commit(self.scheduler.plan())
+
+    def told(self, generation: Generation) -> dict[str, Any] | None:
+        """kv_transfer_params of an answer; None where no blocks were kept."""
+        if generation.name not in self.scheduler.kept:
+            return None
+        blocks = self.scheduler.kept[generation.name][1]
+        return {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_block_ids": [list(range(len(blocks)))],
+            "remote_engine_id": self.engine_id,
+            "remote_request_id": generation.name,
+            "remote_host": "127.0.0.1",
+            "remote_port": 5600,
+            "tp_size": 1,
+            "remote_num_tokens": generation.ask.prompt_tokens,
+        }
+
+    def _fetched(self, ask: Ask) -> int:
+        if not ask.transfer.get("do_remote_prefill"):
+            return 0
+        other = _ENGINES.get(str(ask.transfer.get("remote_engine_id")))
+        return 0 if other is None else other.scheduler.fetch(str(ask.transfer.get("remote_request_id")))
 
     def _commit(self, plan: StepPlan) -> None:
         before = self.counts.generation_tokens

@@ -68,7 +68,9 @@ async def answer(
         try:
             if ask.stream:
                 return await _stream(core, request, shape, generation, record.fault)
-            return reply(await _whole(core, shape, generation))
+            body = await _whole(core, shape, generation)
+            told = core.told(generation)
+            return reply(body if told is None else body | {"kv_transfer_params": told})
         finally:
             record.output_tokens = generation.output_tokens
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -62,6 +62,7 @@ class Ask:
     ignore_eos: bool = False
     priority: int = 0
     salt: str = ""
+    transfer: Mapping[str, Any] = field(default_factory=dict)  # kv_transfer_params
 
     @property
     def prompt_tokens(self) -> int:
@@ -180,6 +181,7 @@ def _ask(
         ignore_eos=bool(value.get("ignore_eos")),
         priority=priority,
         salt=str(value.get("cache_salt") or ""),
+        transfer=value.get("kv_transfer_params") or {},
     )
 
 

@@ -26,6 +26,8 @@ class Sequence:
     target: int = 0  # tokens to compute before the next token: the prompt, and after a preemption the output too
     output: int = 0
     cached: int = 0
+    brought: int = 0  # prompt tokens whose blocks another engine hands over
+    kept_as: str = ""  # its blocks stay for another engine, under this name
     preemptions: int = 0
     blocks: list[Block] = field(default_factory=list)
     started: bool = False
@@ -59,6 +61,8 @@ class Scheduler:
         self.preemptions = 0
         self.prefix_queries = 0
         self.prefix_hits = 0
+        self.brought_tokens = 0
+        self.kept: dict[str, tuple[int, list[Block]]] = {}  # prompt tokens and blocks that wait to be fetched
         self._arrivals = 0
 
     @property
@@ -82,6 +86,12 @@ class Scheduler:
                 self._free(sequence)
                 return True
         return False
+
+    def fetch(self, name: str) -> int:
+        """Another engine has got what was kept under this name: so many prompt tokens; 0: nothing was."""
+        tokens, blocks = self.kept.pop(name, (0, []))
+        self.kv.release(blocks)
+        return tokens
 
     def plan(self) -> StepPlan:
         """Admit what fits and share out the step's token budget."""
@@ -117,7 +127,10 @@ class Scheduler:
         if sequence.output >= ends:
             finish = "stop" if sequence.stop_at is not None and sequence.output >= sequence.stop_at else "length"
             self.running.remove(sequence)
-            self._free(sequence)
+            if sequence.kept_as:
+                self.kept[sequence.kept_as] = sequence.prompt_tokens, sequence.blocks
+            else:
+                self._free(sequence)
         sequence.on_tokens(count, finish)
 
     def _give(self, plan: StepPlan, sequence: Sequence, budget: int) -> int:
@@ -131,11 +144,14 @@ class Scheduler:
         if admitted is None:
             return False
         sequence.blocks, cached = admitted
-        sequence.computed = cached
+        brought = max(0, min(sequence.brought, sequence.prompt_tokens - 1) - cached)
+        self.brought_tokens += brought
+        sequence.brought = 0  # once: after a preemption it is computed
+        sequence.computed = cached + brought
         self.prefix_queries += sequence.target
         self.prefix_hits += cached
         if not sequence.started:
-            sequence.cached = cached
+            sequence.cached = sequence.computed
         sequence.started = True
         return True
 

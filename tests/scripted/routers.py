@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidepool_api.routing import Fleet, FleetPool, Routing, SidecarSettings
+from tidepool_api.routing import Fleet, FleetPool, FleetPrefill, Routing, SidecarSettings
 from tidepool_api.traffic import Traffic
 from tidepool_router.control import load_endpoints
 from tidepool_router.fleet.endpoint import Endpoint
@@ -102,6 +102,7 @@ async def start_gateway(
     known: int | None = None,
     keys: KeyRing | None = None,
     traffic: Traffic | None = None,
+    prefill: FleetPrefill | None = None,
     others: tuple[FleetPool, ...] = (),
     trust: Trust | None = None,
     tls: ssl.SSLContext | None = None,
@@ -116,14 +117,17 @@ async def start_gateway(
         endpoints=endpoints,
         routing=routing or Routing(retries=retries),
         traffic=traffic,
+        prefill=prefill,
         wakes=wakes,
     )
     fleet.apply(Fleet(pools=(pool, *others)))
 
     def pods() -> list[Any]:
-        return [pod for state in fleet.pools.values() for pod in state.pods.values()]
+        pools = [*fleet.pools.values(), *(pool.prefill for pool in fleet.pools.values() if pool.prefill)]
+        return [pod for pool in pools for pod in pool.pods.values()]
 
-    wanted = len(endpoints) + sum(len(other.endpoints) for other in others) if known is None else known
+    given = len(endpoints) + (0 if prefill is None else len(prefill.endpoints))
+    wanted = given + sum(len(other.endpoints) for other in others) if known is None else known
     await until(lambda: sum(pod.report is not None for pod in pods()) >= wanted)
     governed: list[Governance] = []
 
@@ -155,6 +159,7 @@ async def start_sidecar(
     peers: Callable[[str], Sequence[str]] | None = None,
     trust: Trust | None = None,
     tls: ssl.SSLContext | None = None,
+    hands_over: bool = False,
     **limits: float,
 ) -> RunningRouter:
     """A sidecar before one engine; waits until the engine is ready.
@@ -162,7 +167,9 @@ async def start_sidecar(
     `peers` is asked for the addresses of the pool as DNS would be; all sidecars of a pool have one port.
     """
     endpoint = Endpoint.at("127.0.0.1", int(engine.rpartition(":")[2]))
-    state = SidecarState(endpoint, settings or SidecarSettings(pool="pool"), pod=pod, boot=f"test-{pod}")
+    state = SidecarState(
+        endpoint, settings or SidecarSettings(pool="pool"), pod=pod, boot=f"test-{pod}", hands_over=hands_over
+    )
     await state.start()
     if ready:
         await until(lambda: state.why_not_ready() is None)

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_snake
 
-from tidepool_api.routing import STRICT, Fleet, FleetPool, FleetWorkflow, Queue, Routing
+from tidepool_api.routing import STRICT, Fleet, FleetPool, FleetPrefill, FleetWorkflow, Queue, Routing
 from tidepool_api.traffic import Classifier, Mirror, Share, Traffic, TrafficRule, When
 from tidepool_router.documents import DocumentError, Path, dotted, line_of, load
 from tidepool_router.errors import SettingsError
@@ -52,12 +52,18 @@ def _check(fleet: Fleet, text: str) -> None:
         if pool.name in seen:
             raise FleetError(f"the pool {pool.name!r} is there twice", line_of(text, ("pools", index, "name")))
         seen.add(pool.name)
-        for number, url in enumerate(pool.endpoints):
-            try:
-                parse_source(url)
-            except SettingsError as error:
-                path = ("pools", index, "endpoints", number)
-                raise FleetError(f"{dotted(path)}: {error}", line_of(text, path)) from error
+        _check_endpoints(pool.endpoints, ("pools", index, "endpoints"), text)
+        if pool.prefill is not None:
+            _check_endpoints(pool.prefill.endpoints, ("pools", index, "prefill", "endpoints"), text)
+
+
+def _check_endpoints(urls: tuple[str, ...], where: Path, text: str) -> None:
+    for number, url in enumerate(urls):
+        try:
+            parse_source(url)
+        except SettingsError as error:
+            path = (*where, number)
+            raise FleetError(f"{dotted(path)}: {error}", line_of(text, path)) from error
 
 
 def _doubled_models(fleet: Fleet) -> list[str]:
@@ -90,6 +96,7 @@ _NESTED: Final[dict[tuple[type[BaseModel], str], type[BaseModel]]] = {
     (Fleet, "workflows"): FleetWorkflow,
     (FleetPool, "routing"): Routing,
     (Routing, "queue"): Queue,
+    (FleetPool, "prefill"): FleetPrefill,
     (FleetPool, "traffic"): Traffic,
     (Traffic, "rules"): TrafficRule,
     (Traffic, "split"): Share,

@@ -49,7 +49,8 @@ class EngineCache:
         if not entry.counted_by_engine:
             return
         if entry.cached_told:
-            self._index.corrected(self._slot, entry.estimate.cached_tokens, entry.cached_tokens)
+            predicted = entry.estimate.cached_tokens + entry.moved_tokens
+            self._index.corrected(self._slot, predicted, entry.cached_tokens)
         size_bytes = int(entry.output_tokens * self._estimator.bytes_per_token)
         if size_bytes > 0:
             self._index.filled(self._slot, size_bytes)

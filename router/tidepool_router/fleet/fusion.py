@@ -78,6 +78,14 @@ class LoadFusion:
         self._sent += 1
         return dispatch
 
+    def reweigh(self, dispatch: Dispatch, tokens: int) -> None:
+        """A request that was sent has so many queued tokens more (below zero: fewer) than it was thought to."""
+        dispatch.tokens += tokens
+        dispatch.queued_tokens += tokens
+        if not dispatch.known:
+            self._add(tokens, 0)
+            self.queued_tokens = max(0, self.queued_tokens + tokens)
+
     def started(self, queued_tokens: int) -> None:
         """An own request's prompt was worked through."""
         self.queued_tokens = max(0, self.queued_tokens - queued_tokens)

@@ -102,7 +102,7 @@ class GatewayFleet:
     @property
     def live(self) -> int:
         """Requests in flight or held."""
-        return sum(pool.in_flight + pool.queue.held for pool in self.pools.values())
+        return sum(pool.live + pool.queue.held for pool in self.pools.values())
 
     def route(self, model: str) -> PoolState | None:
         """The pool that serves a name, an alias or an adapter."""
@@ -188,10 +188,34 @@ class GatewayFleet:
                 self.metrics.forget_traffic(config.name)  # rules come and go, their series must not pile up
             pool.apply(config)
         self._members[config.name].update(config.endpoints)
+        self._update_prefill(pool, config)
+
+    def _update_prefill(self, pool: PoolState, config: FleetPool) -> None:
+        """The pods that compute its prompts are a pool within it: picked, ejected and counted as all others."""
+        side, prefill = pool.prefill, config.prefill
+        if prefill is None:
+            self._end_prefill(pool)
+            return
+        if side is None:
+            side = pool.prefill = PoolState(config, self.metrics, self._now)
+            side.decode, side.estimator = pool, pool.estimator
+            self._members[_prefill_key(pool)] = Members(side, self._executor, self._lookup, self._trust)
+        else:
+            side.apply(config)
+        self._members[_prefill_key(pool)].update(prefill.endpoints)
+
+    def _end_prefill(self, pool: PoolState) -> None:
+        if pool.prefill is None:
+            return
+        pool.prefill = None
+        members = self._members.pop(_prefill_key(pool))
+        members.update(())
+        self._leaving.append(members)
 
     def _remove(self, name: str) -> None:
         pool = self.pools.pop(name)
         pool.close()
+        self._end_prefill(pool)
         members = self._members.pop(name)
         members.update(())
         self._leaving.append(members)
@@ -254,9 +278,14 @@ class GatewayFleet:
         self.metrics.endpoints.clear()
         for name, pool in self.pools.items():
             self.metrics.held.labels(name).set(pool.queue.held)
-            self.metrics.ledger.set(total(pod.ledger.sums() for pod in pool.pods.values()), name)
-            for state, count in Counter(pod.state(now).value for pod in pool.pods.values()).items():
+            pods = [*pool.pods.values(), *(() if pool.prefill is None else pool.prefill.pods.values())]
+            self.metrics.ledger.set(total(pod.ledger.sums() for pod in pods), name)
+            for state, count in Counter(pod.state(now).value for pod in pods).items():
                 self.metrics.endpoints.labels(name, state).set(count)
+
+
+def _prefill_key(pool: PoolState) -> str:
+    return f"{pool.name} prefill"  # no pool's name has a space
 
 
 def _differs(old: GatewayReport, new: GatewayReport) -> bool:

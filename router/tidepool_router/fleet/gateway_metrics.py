@@ -11,10 +11,21 @@ from tidepool_router.metrics import LATENCY_BUCKETS, Children, Family, Histogram
 class PoolMetrics:
     """The series of one pool, found once: whoever keeps this looks up no labels on the path of a request.
 
-    `ended` is by outcome, `first_token` too; `picks`, `retries`, `refused` and `ejections` are by reason.
+    `ended`, `first_token`, `prefills` and `prefill_seconds` are by outcome; `picks`, `retries`, `refused` and
+    `ejections` are by reason.
     """
 
-    __slots__ = ("_families", "ejections", "ended", "first_token", "picks", "refused", "retries")
+    __slots__ = (
+        "_families",
+        "ejections",
+        "ended",
+        "first_token",
+        "picks",
+        "prefill_seconds",
+        "prefills",
+        "refused",
+        "retries",
+    )
 
     def __init__(self, pool: str, families: "GatewayMetrics") -> None:
         self._families = families
@@ -28,6 +39,10 @@ class PoolMetrics:
         self.retries = self._by_reason(pool, lambda: self._families.retries)
         self.refused = self._by_reason(pool, lambda: self._families.refused)
         self.ejections = self._by_reason(pool, lambda: self._families.ejections)
+        self.prefills = self._by_reason(pool, lambda: self._families.prefills)
+        self.prefill_seconds: Children[Outcome, Histogram] = Children(
+            lambda outcome: self._families.prefill_seconds.labels(pool, outcome.value)
+        )
 
     def forget(self) -> None:
         """The pool is gone: what its last requests still count goes to a page that nobody asks for."""
@@ -82,6 +97,19 @@ class GatewayMetrics:
             "pool",
             "outcome",
         )
+        self.prefills = registry.counter(
+            contract.METRIC_GATEWAY_PREFILLS,
+            "Requests of pools that compute prompts apart, by what came of the first step.",
+            "pool",
+            "outcome",
+        )
+        self.prefill_seconds = registry.histogram(
+            contract.METRIC_GATEWAY_PREFILL_TIME,
+            "Seconds that first steps took.",
+            LATENCY_BUCKETS,
+            "pool",
+            "outcome",
+        )
         self.held = registry.gauge(
             contract.METRIC_GATEWAY_HELD, "Requests held until a pod can take them.", "pool"
         )
@@ -118,5 +146,5 @@ class GatewayMetrics:
         ended = self.ended
         yield from (ended.requests, ended.per_token, ended.queue, ended.duration, self.first_token)
         yield from (self.picks, self.retries, self.refused, self.ejections, self.held, self.endpoints)
-        yield from (self.routed, self.mirrored, self.classified)
+        yield from (self.routed, self.mirrored, self.classified, self.prefills, self.prefill_seconds)
         yield from (self.ledger.requests, self.ledger.tokens)

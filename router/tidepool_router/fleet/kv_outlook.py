@@ -93,7 +93,7 @@ class KvOutlook:
                 unseen = min(self._unseen_tokens(entry, now), to_come - 1)
                 if unseen > 0:
                     made, to_come, presumed = made + unseen, to_come - unseen, presumed + unseen
-            own = entry.uncached_tokens + made
+            own = entry.uncached_tokens + entry.moved_tokens + made
             running.append((to_come, own + -own % block))
         self._presumed_tokens = presumed
         return running

@@ -191,6 +191,15 @@ class Pod(Candidate):
         self.refresh(now)
         return entry, dispatch
 
+    def moved(self, entry: Entry, dispatch: Dispatch, tokens: int, now: float) -> None:
+        """So many of the entry's prompt tokens come from another pod, which was at them until now."""
+        before = entry.uncached_tokens
+        entry.moved(tokens)
+        self._fusion.reweigh(dispatch, entry.uncached_tokens - before)
+        self.refresh(now)
+        entry.opened_at = now
+        entry.ahead_tokens = max(0, self.queued_tokens - entry.uncached_tokens)
+
     def uses(self, adapter: str) -> None:
         """A request for a LoRA adapter was sent: the next one finds it loaded, or finds its slot taken."""
         self._take_adapters((adapter,), None)

@@ -59,6 +59,10 @@ class PoolState:
         self.adapters = frozenset(config.adapters)  # further names of requests that are its own: LoRA adapters
         self.names_changed: Callable[[], None] = lambda: None  # sidecars tell of other adapters than before
         self.traffic: Table[PoolState] | None = None  # None: all requests for its names are its own
+        # The pods that compute its prompts, where others decode; and of these, the pool that they do it for.
+        self.prefill: PoolState | None = None
+        self.decode: PoolState | None = None
+        self.first_steps = 0  # of in_flight: of requests that have a place on a decode pod as well
         self._demand_changed = demand_changed
         self._picker = make_picker(config.routing.policy)
         self._sessions = Sessions()
@@ -73,6 +77,12 @@ class PoolState:
     def name(self) -> str:
         """`namespace/name`, or what the fleet file calls it."""
         return self.config.name
+
+    @property
+    def live(self) -> int:
+        """Requests on its pods, those that compute its prompts included."""
+        side = self.prefill
+        return self.in_flight if side is None else self.in_flight + side.in_flight - side.first_steps
 
     @property
     def engine_model(self) -> str:
@@ -244,7 +254,7 @@ class PoolState:
 
     def is_down(self, now: float) -> bool:
         """Nothing takes requests and nothing is about to: no pod that starts, nobody who wakes a pool at zero."""
-        if self._ready_pods(now):
+        if self._ready_pods(now) or (self.prefill is not None and self.prefill.has_other((), now)):
             return False
         states = [state for pod in self.pods.values() if (state := pod.state(now)) is not PodState.LEAVING]
         return _ON_THEIR_WAY.isdisjoint(states) if states else not self.config.wakes
@@ -266,7 +276,7 @@ class PoolState:
             held_bytes=self.queue.held_bytes,
             held_prompt_tokens=self.queue.held_prompt_tokens,
             oldest_held_seconds=round(max(0.0, now - oldest), 3) if oldest is not None else 0.0,
-            in_flight=self.in_flight or min(announced, 1),
+            in_flight=self.live or min(announced, 1),
             refused_total=self.refused_total,
             arrived_total=self.arrived_total,
         )
@@ -362,7 +372,8 @@ class PoolState:
     def _learn_cache(self, pod: Pod, entry: Entry) -> None:
         """What an answer's usage says about the pod's cache."""
         if entry.cached_told:
-            self.prefixes.corrected(pod.slot, entry.estimate.cached_tokens, entry.cached_tokens)
+            predicted = entry.estimate.cached_tokens + entry.moved_tokens
+            self.prefixes.corrected(pod.slot, predicted, entry.cached_tokens)
         if pod.report is None or not pod.report.stored_total:  # else the sidecar tells of all outputs
             self.prefixes.filled(pod.slot, int(entry.output_tokens * self.estimator.bytes_per_token))
 

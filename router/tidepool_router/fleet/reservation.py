@@ -50,6 +50,10 @@ class Reservation:
         """The request failed before its answer; an answer of 4xx is none. `close` is owed all the same."""
         self._pool.pod_failed(self._pod, kind)
 
+    def moved(self, tokens: int, now: float) -> None:
+        """So many prompt tokens are not for this pod to compute: another one, busy until now, hands them over."""
+        self._pod.moved(self.entry, self._dispatch, tokens, now)
+
     def heard(self, load_header: str) -> None:
         """The answer's x-tidepool-load, a report that came sooner than the stream's; a bad one is ignored."""
         report = read_load_header(load_header, self._pod.report)

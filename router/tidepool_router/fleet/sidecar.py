@@ -46,8 +46,10 @@ class SidecarState:
         pod: str,
         boot: str,
         now: Callable[[], float] = time.monotonic,
+        hands_over: bool = False,
     ) -> None:
         self.settings = settings
+        self.hands_over = hands_over  # KV blocks pass between its engine and those of other pods
         self.pod = pod
         self.variant = ""  # the kind of accelerator, where the pool has several
         self.metrics = SidecarMetrics()

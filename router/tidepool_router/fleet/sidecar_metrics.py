@@ -110,5 +110,8 @@ class SidecarMetrics:
                 error = abs(entry.estimate.output_tokens - entry.output_tokens) / entry.output_tokens
                 self._output_error.observe(error)
             if entry.cached_told:
-                error = abs(entry.estimate.cached_tokens - entry.cached_tokens) / entry.prompt_tokens
+                error = (
+                    abs(entry.estimate.cached_tokens + entry.moved_tokens - entry.cached_tokens)
+                    / entry.prompt_tokens
+                )
                 self._cached_error.observe(error)

@@ -52,6 +52,7 @@ class Entry:
         "estimate",
         "expected_tokens",
         "first_token_at",
+        "moved_tokens",
         "open",
         "opened_at",
         "output_tokens",
@@ -77,6 +78,7 @@ class Entry:
         self.prompt_tokens = estimate.prompt_tokens
         self.cached_tokens = estimate.cached_tokens
         self.cached_told = False  # by the engine
+        self.moved_tokens = 0  # of the cached ones: handed over by another engine, and so not there before
         self.output_tokens = 0
         self.expected_tokens = estimate.output_tokens
         self.counted_by_engine = False  # usage has come: the figures are no estimates any more
@@ -127,18 +129,31 @@ class Entry:
         if self._late():
             return
         totals = self._totals
-        uncached_before, cached_before = self.uncached_tokens, self.cached_tokens
+        uncached_before, shared_before = self.uncached_tokens, self.cached_tokens - self.moved_tokens
         totals.held_tokens += prompt_tokens - self.prompt_tokens
         self.prompt_tokens = prompt_tokens
         if cached_tokens is not None:
             self.cached_told = True
             self.cached_tokens = cached_tokens
         self.cached_tokens = min(self.cached_tokens, prompt_tokens)
-        totals.shared_tokens += self.cached_tokens - cached_before
+        if self.moved_tokens:  # fewer have come than were said to
+            self.moved_tokens = min(self.moved_tokens, self.cached_tokens)
+        totals.shared_tokens += self.cached_tokens - self.moved_tokens - shared_before
         if self.first_token_at is None:
             totals.queued_tokens += self.uncached_tokens - uncached_before
         self._set_output(output_tokens)
         self.counted_by_engine = True
+
+    def moved(self, tokens: int) -> None:
+        """So many prompt tokens come from another engine (0: none, after all): no work, but room in the cache."""
+        if self._late():
+            return
+        tokens = min(tokens, self.prompt_tokens - self.cached_tokens + self.moved_tokens)
+        change = tokens - self.moved_tokens
+        self.moved_tokens = tokens
+        self.cached_tokens += change
+        if self.first_token_at is None:
+            self._totals.queued_tokens -= change
 
     def close(self, outcome: Outcome, now: float) -> bool:
         """True the first time; later calls return False, change nothing and are counted."""
@@ -151,7 +166,7 @@ class Entry:
             totals.unstarted -= 1
             totals.queued_tokens -= self.uncached_tokens
         totals.held_tokens -= self.prompt_tokens + self.output_tokens
-        totals.shared_tokens -= self.cached_tokens
+        totals.shared_tokens -= self.cached_tokens - self.moved_tokens
         totals.expected_tokens -= self.expected_tokens
         totals.closed_total += 1
         totals.prompt_tokens_total += self.prompt_tokens

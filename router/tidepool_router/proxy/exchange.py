@@ -381,8 +381,14 @@ class Exchange(ABC):
         if self._head_sent:
             self._cut(error)
         elif not (self._replayable() and self._try_elsewhere(error)):
-            status = 503 if error.kind == "connect" else 502
-            self._answer_error(status, "upstream_unavailable" if status == 503 else "upstream_error", str(error))
+            self._fail_for_good(error)
+
+    def _fail_for_good(self, error: UpstreamError) -> None:
+        if error.kind == "first_byte_timeout":
+            self._answer_error(504, "upstream_timeout", str(error))
+            return
+        status = 503 if error.kind == "connect" else 502
+        self._answer_error(status, "upstream_unavailable" if status == 503 else "upstream_error", str(error))
 
     def _cut(self, error: UpstreamError) -> None:
         """End an answer that has begun and cannot be completed, so that nobody takes it for whole."""

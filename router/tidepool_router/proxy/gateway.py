@@ -26,6 +26,7 @@ from tidepool_router.proxy.begin import (
     write_response,
 )
 from tidepool_router.proxy.exchange import Exchange
+from tidepool_router.proxy.firststep import FirstStep, claims_blocks
 from tidepool_router.proxy.keyed import charge, cover, require_model, restricted, used_tokens, within_grant
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
@@ -132,7 +133,8 @@ class Gateway:
         services.retries.earn()
         facts, pool = self._route(request, route, grant)
         table = pool.traffic
-        if request.feed is not None and (table is not None or (pool.adapters and restricted(grant))):
+        apart = pool.prefill is not None
+        if request.feed is not None and (apart or table is not None or (pool.adapters and restricted(grant))):
             # Rules may look at all of it; and a second `model` behind the front would count for the engine.
             raise NotYet("the whole body decides")
         if facts.model != pool.engine_model:
@@ -224,6 +226,7 @@ class GatewayExchange(Exchange):
         "_queued_seconds",
         "_reservation",
         "_scores",
+        "_step",
         "charged",
     )
 
@@ -245,10 +248,16 @@ class GatewayExchange(Exchange):
         self._failed_keys: tuple[str, ...] = ()
         self._queued_seconds = 0.0
         self._held_since: float | None = None
+        self._step: FirstStep | None = None  # in pools that compute prompts apart
         self._scores = ""  # of the last pick, where the client asked for them
         self.charged: tuple[Grant, int] | None = None  # whom the request was charged to, and the tokens
 
     def _start(self) -> None:
+        if self._pool.prefill is not None:
+            refusal = claims_blocks(self._request)
+            if refusal is not None:
+                self._refuse(refusal, Outcome.REFUSED)
+                return
         reservation = self._pick(self._started_at, ())
         if reservation is None:
             self._spawn(self._wait())
@@ -259,10 +268,14 @@ class GatewayExchange(Exchange):
         pool = self._pool
         if pool.explains and DEBUG in self._request.special:
             self._scores = pool.scores(self._facts, now, exclude)
-        return pool.pick(self._facts, now, exclude)
+        reservation = pool.pick(self._facts, now, exclude)
+        if reservation is None and pool.prefill is not None:
+            return self._whole_on_prefill(now)
+        return reservation
 
     async def _wait(self) -> None:
         self._held_since = monotonic()
+        self._pool = self._pool.decode or self._pool
         explain = self._pool.explains and DEBUG in self._request.special
         try:
             reservation = await self._pool.wait_for_pod(self._facts, monotonic, explain=explain)
@@ -285,13 +298,55 @@ class GatewayExchange(Exchange):
             self._life.passed("queue", since, now)
 
     def _go(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self._entry = reservation.entry
+        if self._pool.prefill is not None and self._goes_first_elsewhere(reservation):
+            return
+        self._go_on(reservation)
+
+    def _go_on(self, reservation: Reservation) -> None:
         deadline = self._facts.deadline_seconds
         if deadline is not None:
             spend_deadline(self._request, deadline, monotonic() - self._started_at)
-        self._reservation = reservation
-        self._entry = reservation.entry
         endpoint = reservation.endpoint
         self._send(self._services.pools.at(endpoint.host, endpoint.port, endpoint.trust))
+
+    # Pools that compute prompts apart. The request has its place on a decode pod from the beginning; what it does
+    # first on a prefill pod is no more than a way to get its blocks there.
+
+    def _goes_first_elsewhere(self, reservation: Reservation) -> bool:
+        step = self._step
+        if step is None:
+            step = self._step = FirstStep(self._services, self._pool, self._request, self._request_id, self._facts)
+            return step.start(reservation, self._stepped)
+        step.moved_to(reservation)
+        return False
+
+    def _stepped(self, key: str, error: UpstreamError | None) -> None:
+        """The first step is over, on the pod of this key; after an error the decode pod computes the prompt."""
+        reservation = self._reservation
+        if self._done or reservation is None:
+            return
+        if self._life is not None and self._step is not None:
+            self._life.passed("first_step", self._step.began_at, monotonic())
+        if error is not None:
+            self._failed_keys += (key,)
+            if len(self._failed_keys) > self._pool.routing.retries or not self._services.retries.spend():
+                self._fail_for_good(error)
+                return
+            self._pool.metrics.retries[error.kind].inc()
+        self._go_on(reservation)
+
+    def _whole_on_prefill(self, now: float) -> Reservation | None:
+        """Where no decode pod is left, a prefill pod answers; but a pool at zero is to hear of the request."""
+        pool, side = self._pool, self._pool.prefill
+        if side is None or pool.has_other(self._failed_keys, now) or (pool.config.wakes and not pool.pods):
+            return None
+        reservation = side.pick(self._facts, now, self._failed_keys)
+        if reservation is not None:
+            pool.metrics.prefills["mixed"].inc()
+            self._pool = side
+        return reservation
 
     def _answer_lines(self, answer: AnswerReader) -> bytes:
         reservation = self._reservation
@@ -313,6 +368,8 @@ class GatewayExchange(Exchange):
 
     def _try_elsewhere(self, error: UpstreamError) -> bool:
         reservation = self._reservation
+        if self._step is not None and error.kind != "connect":
+            self._step.spent()
         if reservation is not None:
             self._failed_keys += (reservation.endpoint.key,)
             reservation.failed(error.kind)
@@ -342,6 +399,8 @@ class GatewayExchange(Exchange):
     def check(self, now: float) -> None:
         """ActiveExchange: whoever waits on a pod that is gone or hung need not wait for the timeout."""
         super().check(now)
+        if self._step is not None:
+            self._step.check()
         reservation = self._reservation
         if self._upstream is not None and not self._head_sent and reservation is not None and reservation.stranded:
             self._leave(reservation)
@@ -373,6 +432,8 @@ class GatewayExchange(Exchange):
         if self._queued_seconds:
             ended.queue.observe(self._queued_seconds)
         reservation = self._reservation
+        if self._step is not None:
+            self._step.cancel()
         if self.charged is not None:
             grant, tokens = self.charged
             grant.settle(tokens, used_tokens(self._api, outcome, status, usage, self._entry))

@@ -152,6 +152,10 @@ class GovernedExchange(GatewayExchange):
         pool = self._next_up(now)
         if pool is None:
             return False
+        step, self._step = self._step, None
+        if step is not None:
+            step.cancel()
+            step.spent()
         try:
             self._enter(pool, "fallback")
         except Refused:

@@ -26,6 +26,7 @@ from tidepool_router.proxy.begin import (
     turn_away,
 )
 from tidepool_router.proxy.exchange import Exchange
+from tidepool_router.proxy.firststep import claims_blocks
 from tidepool_router.proxy.handled import Handled
 from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
 from tidepool_router.proxy.peers import Peers
@@ -35,9 +36,10 @@ from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.body import ask_usage
-from tidepool_router.wire.headers import GATEWAY_MARK, PROOF
+from tidepool_router.wire.headers import GATEWAY_MARK, PROOF, TRANSFERRED
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, model_of
+from tidepool_router.wire.transfer import whole_again
 from tidepool_router.wire.usage import Usage
 
 # APIs whose streams bring usage only on request, in one event of its own.
@@ -99,10 +101,13 @@ class Sidecar:
         if request.feed is not None:
             self._require_whole(request, facts)
         callers = state.callers
-        if callers is None or callers.part_of(request.special.get(PROOF), time()) is not None:
+        believed = callers is None or callers.part_of(request.special.get(PROOF), time()) is not None
+        if believed:
             facts = prioritised(facts, request, settings.routing.priorities)
         else:
             disbelieve(request)
+        if state.hands_over and not believed and (refusal := claims_blocks(request)) is not None:
+            raise Refused(refusal)
         if facts.model in settings.aliases and settings.model is not None:
             request.body = renamed(request, settings.model)
         elif facts.model in state.watch.probe.adapters:
@@ -122,6 +127,9 @@ class Sidecar:
             admitted = state.open(facts, now)  # from here on the exchange owes its close
         except Refused as refused:
             return self._refused(Trip(request, facts, asks, refused), connection)
+        if state.hands_over and believed and TRANSFERRED in request.special:
+            entry = admitted[0]
+            entry.moved(entry.uncached_tokens - 1)  # as this sidecar estimates them
         exchange = SidecarExchange(self, request, connection, facts, admitted, drop_usage=asks)
         exchange.begin()
         return exchange
@@ -132,6 +140,8 @@ class Sidecar:
         named = bool(facts.model) or GATEWAY_MARK in request.special  # gateways have replaced any alias
         if (settings.aliases and not named) or (self.state.watch.probe.adapters and not facts.model):
             raise NotYet("the model may stand behind the front")
+        if self.state.hands_over:
+            raise NotYet("where blocks are may stand behind the front")
 
     def _refused(self, trip: Trip, connection: ServerConnection) -> ActiveExchange:
         self._part_from(trip.request)
@@ -230,6 +240,8 @@ class SidecarExchange(Exchange):
 
     def _try_elsewhere(self, error: UpstreamError) -> bool:
         request, body = self._request, self._request.body
+        if self._sidecar.state.hands_over and error.kind != "connect":
+            request.body = body = whole_again(body)
         other = self._sidecar.engine_failed(self._trip(error), error, self._client)
         if other is None:
             return False

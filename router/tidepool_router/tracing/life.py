@@ -9,7 +9,7 @@ from tidepool_router.tracing.context import Parent, with_parent, written
 
 
 class Phase(NamedTuple):
-    """A stretch of time, in seconds of the monotonic clock: "queue" or "connect"."""
+    """A stretch of time, in seconds of the monotonic clock: "queue", "first_step" or "connect"."""
 
     name: str
     began_at: float

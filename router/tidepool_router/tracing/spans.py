@@ -45,6 +45,10 @@ class Trace(NamedTuple):
     spans: tuple[Span, ...]
 
 
+# Phases before a request is sent, each a span of its own; the first step is that of pools with prefill pods.
+_BEFORE: Final = ("queue", "first_step")
+
+
 def spans_of(life: Life, new_id: Callable[[], int]) -> list[Span]:
     """The request's own span first, then its parts in the order of time."""
     root = life.span_id
@@ -54,7 +58,7 @@ def spans_of(life: Life, new_id: Callable[[], int]) -> list[Span]:
         return Span(name, "internal", new_id(), parent, began_at, max(began_at, ended_at), attributes)
 
     spans = [_request(life), part("receive", life.arrived_at, life.started_at)]
-    spans += [part(*phase) for phase in life.phases if phase.name == "queue"]
+    spans += [part(*phase) for phase in life.phases if phase.name in _BEFORE]
     spans += [_attempt(life, attempt) for attempt in life.attempts]
     if life.sent_at is None:
         return spans

@@ -102,7 +102,7 @@ def rename_model(body: bytes, new: str, content_type: bytes = b"") -> bytes:
         named = [part for part in read_parts(body, content_type) if part.name == b"model" and not part.is_file]
         return spliced(body, [(part.start, part.end, new.encode()) for part in named])
     value = json.dumps(new).encode()
-    spans = [(start, end) for key, start, end in _members(body) if key == "model"]
+    spans = [(start, end) for key, start, end in members_of(body) if key == "model"]
     return spliced(body, [(start, end, value) for start, end in spans])
 
 
@@ -125,7 +125,7 @@ def set_priority(body: bytes, value: int, *, named: bool) -> bytes:
     """
     number = b"%d" % value
     if named:
-        spans = [(start, end, number) for key, start, end in _members(body) if key == "priority"]
+        spans = [(start, end, number) for key, start, end in members_of(body) if key == "priority"]
         return spliced(body, spans)
     brace = body.index(b"{") + 1
     comma = b"" if body[brace : brace + 64].lstrip()[:1] == b"}" else b","
@@ -133,7 +133,7 @@ def set_priority(body: bytes, value: int, *, named: bool) -> bytes:
 
 
 def _ask_usage_slowly(body: bytes) -> bytes:
-    members = list(_members(body))
+    members = list(members_of(body))
     present = [(start, end) for key, start, end in members if key == "stream_options"]
     if not present:
         brace = body.index(b"{") + 1
@@ -142,7 +142,7 @@ def _ask_usage_slowly(body: bytes) -> bytes:
     options = body[start:end]
     if options[:1] != b"{":
         return spliced(body, [(start, end, b'{"include_usage":true}')])
-    inner = [(s, e) for key, s, e in _members(options) if key == "include_usage"]
+    inner = [(s, e) for key, s, e in members_of(options) if key == "include_usage"]
     if inner:
         return spliced(body, [(start + inner[-1][0], start + inner[-1][1], b"true")])
     comma = b"" if not options[1:-1].strip() else b","
@@ -160,7 +160,7 @@ def spliced(body: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def _members(body: bytes) -> list[tuple[str, int, int]]:
+def members_of(body: bytes) -> list[tuple[str, int, int]]:
     """Name, start and end of each member's value in the outermost object."""
     text = body.decode("latin-1")
     at = _skip(text, len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0)

@@ -16,6 +16,7 @@ DEBUG: Final = contract.HEADER_DEBUG.encode()
 TENANT: Final = contract.HEADER_TENANT.encode()
 DEADLINE: Final = contract.HEADER_DEADLINE.encode()
 RUN: Final = contract.HEADER_RUN.encode()
+TRANSFERRED: Final = contract.HEADER_TRANSFERRED.encode()
 AUTHORIZATION: Final = b"authorization"
 API_KEY: Final = b"x-api-key"
 LOAD: Final = contract.HEADER_LOAD.encode()
@@ -44,6 +45,7 @@ REQUEST_SPECIAL: Final = HOP_BY_HOP | {
     HANDED_ON_MARK: False,
     PROOF: False,
     LOAD: False,
+    TRANSFERRED: False,
     b"content-type": True,
     b"content-encoding": True,
     REQUEST_ID: False,  # the exchange writes it, the client's own or a new one

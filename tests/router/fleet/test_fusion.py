@@ -120,7 +120,7 @@ def test_memory_is_bounded_without_reports() -> None:
     assert state(fusion) == (0, 0)
 
 
-@given(st.lists(st.sampled_from(["send", "end", "report"]), max_size=120), st.data())
+@given(st.lists(st.sampled_from(["send", "end", "report", "reweigh"]), max_size=120), st.data())
 def test_one_gateway_and_prompt_reports_give_the_exact_load(acts: list[str], data: st.DataObject) -> None:
     """With one gateway and nothing in flight between the two, fused load is the pod's own at every moment."""
     fusion = LoadFusion()
@@ -137,6 +137,12 @@ def test_one_gateway_and_prompt_reports_give_the_exact_load(acts: list[str], dat
             gone = data.draw(st.sampled_from(sorted(live, key=lambda d: d.at)))
             fusion.ended(gone, live.pop(gone), now)
             closed += 1
+        elif act == "reweigh" and live:
+            known = [dispatch for dispatch in live if not dispatch.known]
+            for dispatch in known[:1]:  # the pod has not heard of it yet
+                less = data.draw(st.integers(0, live[dispatch] - 1))
+                fusion.reweigh(dispatch, -less)
+                live[dispatch] -= less
         elif act == "report":
             seq += 1
             fusion.heard(

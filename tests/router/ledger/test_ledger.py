@@ -20,6 +20,8 @@ class Model:
     expected: int
     output: int = 0
     cached: int = 0
+    moved: int = 0  # of the cached ones
+    told: bool = False  # the engine counted
     started: bool = False
     seen: list[int] = field(default_factory=list)
 
@@ -62,7 +64,16 @@ class LedgerMachine(RuleBasedStateMachine):
         entry.usage(prompt, count, cached)
         model = self.models[entry]
         self.output_total += max(0, count - model.output)
-        model.prompt, model.output, model.cached = prompt, count, min(cached, prompt)
+        model.prompt, model.output, model.cached, model.told = prompt, count, min(cached, prompt), True
+        model.moved = min(model.moved, model.cached)
+
+    @rule(entry=live, count=tokens)
+    def moved(self, entry: Entry, count: int) -> None:
+        entry.moved(count)
+        model = self.models[entry]
+        own = model.cached - model.moved
+        model.moved = min(count, model.prompt - own)
+        model.cached = own + model.moved
 
     @rule(target=ended, entry=consumes(live), outcome=st.sampled_from(Outcome))
     def close(self, entry: Entry, outcome: Outcome) -> Entry:
@@ -70,7 +81,7 @@ class LedgerMachine(RuleBasedStateMachine):
         model = self.models.pop(entry)
         self.closed += 1
         self.prompt_total += model.prompt
-        self.cached_total += model.cached
+        self.cached_total += model.cached if model.told else 0
         return entry
 
     @rule(entry=ended, count=tokens)
@@ -100,6 +111,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert sums.queued_tokens == sum(m.prompt - m.cached for m in models if not m.started)
         assert sums.held_tokens == sum(m.prompt + m.output for m in models)
         assert sums.expected_tokens == sum(expected.values())
+        assert sums.shared_tokens == sum(m.cached - m.moved for m in models)
         assert (sums.opened_total, sums.closed_total, sums.late_calls_total) == (
             self.opened,
             self.closed,
@@ -116,6 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (sums.running, sums.unstarted, sums.queued_tokens, sums.held_tokens, sums.expected_tokens) == (
             0,
         ) * 5
+        assert sums.shared_tokens == 0
         assert sums.opened_total == sums.closed_total
 
 
