@@ -101,13 +101,10 @@ class Sidecar:
         if request.feed is not None:
             self._require_whole(request, facts)
         callers = state.callers
-        believed = callers is None or callers.part_of(request.special.get(PROOF), time()) is not None
-        if believed:
+        if callers is None or callers.part_of(request.special.get(PROOF), time()) is not None:
             facts = prioritised(facts, request, settings.routing.priorities)
         else:
-            disbelieve(request)
-        if state.hands_over and not believed and (refusal := claims_blocks(request)) is not None:
-            raise Refused(refusal)
+            self._disbelieve(request)
         if facts.model in settings.aliases and settings.model is not None:
             request.body = renamed(request, settings.model)
         elif facts.model in state.watch.probe.adapters:
@@ -127,12 +124,21 @@ class Sidecar:
             admitted = state.open(facts, now)  # from here on the exchange owes its close
         except Refused as refused:
             return self._refused(Trip(request, facts, asks, refused), connection)
-        if state.hands_over and believed and TRANSFERRED in request.special:
-            entry = admitted[0]
-            entry.moved(entry.uncached_tokens - 1)  # as this sidecar estimates them
+        if state.hands_over:
+            _expect_blocks(request, admitted[0])
         exchange = SidecarExchange(self, request, connection, facts, admitted, drop_usage=asks)
         exchange.begin()
         return exchange
+
+    def _disbelieve(self, request: Request) -> None:
+        """Raises Refused for a request of an unproven caller that says where KV blocks are."""
+        disbelieve(request)
+        if not self.state.hands_over:
+            return
+        request.special.pop(TRANSFERRED, None)
+        refusal = claims_blocks(request)
+        if refusal is not None:
+            raise Refused(refusal)
 
     def _require_whole(self, request: Request, facts: RequestFacts) -> None:
         """Raises NotYet where what stands behind the front of a large body may matter here."""
@@ -364,6 +370,12 @@ class Asking(Exchange):
 
     def _close_books(self, outcome: Outcome, status: int, usage: Usage | None, now: float) -> None:
         """It is in no book."""
+
+
+def _expect_blocks(request: Request, entry: Entry) -> None:
+    """Another engine hands the prompt over: it is no work for this one."""
+    if TRANSFERRED in request.special:
+        entry.moved(entry.uncached_tokens - 1)  # as this sidecar estimates them
 
 
 def card_of(models: bytes, name: str) -> bytes | None:
