@@ -17,7 +17,7 @@ _CLAIM_MORE_SECONDS: Final = 0.2
 _KEPT_SECONDS: Final = 24 * 3600.0
 _SWEEP_TICKS: Final = 60
 # How soon a gateway hears that another was asked to cancel a run of its own.
-CANCEL_SECONDS: Final = 0.4
+_CANCEL_SECONDS: Final = 0.4
 
 _log: Final = logging.getLogger("tidepool.workflow")
 
@@ -106,7 +106,7 @@ class Keeper:
     async def _hear_cancels(self) -> None:
         """Other gateways were asked to cancel what is driven here."""
         while True:
-            await asyncio.sleep(CANCEL_SECONDS)
+            await asyncio.sleep(_CANCEL_SECONDS)
             if not self._active:
                 continue
             try:
