@@ -105,11 +105,11 @@ async def test_a_gateway_that_was_paused_commits_nothing_when_it_comes_back(
 
 async def test_any_gateway_tells_of_a_run_and_ends_it(postgres: PostgresServer, tmp_path: Path) -> None:
     async with gateways(postgres, tmp_path, "a", "b") as here:
-        cut = asyncio.Event()
+        asked: list[Seen] = []
 
         async def never(seen: Seen) -> bool:
+            asked.append(seen)
             await seen.closed.wait()
-            cut.set()
             return False
 
         here.calls.on["search.0"] = never
@@ -122,7 +122,7 @@ async def test_any_gateway_tells_of_a_run_and_ends_it(postgres: PostgresServer, 
         assert (await here.client.delete(f"{here.url()}{RUNS}/{run}")).status_code == 202
         assert keeper._CANCEL_SECONDS < 0.5  # within a second, which a busy machine must not be judged by
         async with asyncio.timeout(10.0):
-            await cut.wait()
+            await asked[0].closed.wait()
         state = await here.ended(run)
         events = (await reading).text
 
