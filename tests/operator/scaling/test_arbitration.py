@@ -263,4 +263,4 @@ def test_five_hundred_pools_that_want_more_are_judged_in_little_time() -> None:
     found = shares(claims, Market(Room(nodes, placed)))
 
     assert sum(share.replicas for share in found.values()) <= 1001
-    assert time.process_time() - begun < 1.0  # 0.1 s on an idle core
+    assert time.process_time() - begun < 1.0  # 0.05 s on an idle core
