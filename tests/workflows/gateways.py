@@ -20,7 +20,7 @@ from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
 from workflows.rooms import echo
 
 RUNS = "/v1/workflows/research/runs"
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 5.0  # a busy machine holds a program up for seconds
 _PATIENCE_SECONDS = 60.0  # for programs on a busy machine
 
 

@@ -16,19 +16,23 @@ pytestmark = pytest.mark.postgres
 
 async def dies_in_flight(here: Gateways, run: str, unit: str) -> None:
     """Its gateway dies while the engine works on `unit`."""
-    died = asyncio.Event()
+    asked = never_answered(here, unit)
+    async with asyncio.timeout(60):
+        await asked.get()
+    await here.kill(await here.owner(run))
 
-    async def die(seen: Seen) -> bool:
-        await here.kill(await here.owner(run))
-        died.set()
+
+def never_answered(here: Gateways, unit: str) -> asyncio.Queue[Seen]:
+    """Who asks for `unit` next waits until it dies. Not killed in the script, which ends with the connection."""
+    asked: asyncio.Queue[Seen] = asyncio.Queue()
+
+    async def wait(seen: Seen) -> bool:
+        asked.put_nowait(seen)
+        await seen.closed.wait()
         return False
 
-    here.calls.on[unit] = die
-    await until(lambda: _is_set(died), "its gateway dies")
-
-
-async def _is_set(event: asyncio.Event) -> bool:
-    return event.is_set()
+    here.calls.on[unit] = wait
+    return asked
 
 
 async def dies_when_committed(here: Gateways, run: str, unit: str) -> set[str]:
@@ -62,7 +66,7 @@ async def test_a_run_whose_gateway_dies_ends_at_another_as_if_it_had_not(
         may_go_on = held(here, "plan")
         run = await here.post("why")
         dying = asyncio.create_task(dies_in_flight(here, run, "search.1"))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it listens before the run may go on
         may_go_on.set()
         await dying
         committed = await here.committed(run)
@@ -168,18 +172,13 @@ async def test_a_gateway_killed_at_every_step_boundary_in_turn_loses_and_repeats
 
 async def _dies_soon(here: Gateways, unit: str) -> tuple[str, set[str]]:
     """Whichever gateway asks for the unit next dies in it."""
-    died: asyncio.Future[tuple[str, set[str]]] = asyncio.get_running_loop().create_future()
-
-    async def die(seen: Seen) -> bool:
-        run = seen.headers[b"x-request-id"].decode().partition(".")[0]
-        dead = await here.owner(run)
-        await here.kill(dead)
-        died.set_result((dead, await here.committed(run)))
-        return False
-
-    here.calls.on[unit] = die
+    asked = never_answered(here, unit)
     async with asyncio.timeout(60):
-        return await died
+        seen = await asked.get()
+    run = seen.headers[b"x-request-id"].decode().partition(".")[0]
+    dead = await here.owner(run)
+    await here.kill(dead)
+    return dead, await here.committed(run)
 
 
 @pytest.mark.soak
