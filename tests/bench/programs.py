@@ -21,6 +21,7 @@ PEERS = {
 }
 VEGETA = "github.com/tsenart/vegeta/v12@v12.13.0"
 NATIVE = Path(__file__).resolve().parent / "native"
+_KEPT_BUILDS = 3  # of the product, the last ones used: checkouts side by side must not build over and over
 
 
 class BenchError(Exception):
@@ -67,28 +68,42 @@ def bench_dir() -> Path:
 
 
 def router() -> Path:
-    """The product as its image ships it, its hot path compiled; built again when its sources changed.
+    """A program that runs `product`; raises BenchError.
+
+    It lies in the checkout, whose environment it uses: the build is shared by all that have the same sources.
+    """
+    program = REPOSITORY / "build" / "bin" / "tidepool-router"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    # -P: what is imported must not depend on where it is started.
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={product()} exec {sys.executable} -P -m tidepool_router "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def product() -> Path:
+    """The packages as the router's image ships them, its hot path compiled; built when their sources changed.
 
     Raises BenchError when it cannot be built.
     """
     home = bench_dir() / f"product-{_product_key()}"
-    program = home / "tidepool-router"
     with exclusive(bench_dir() / "product.lock", "the product"):
-        if not program.exists():
-            _compile(home, program)
-    return program
+        if not home.exists():
+            _compile(home)
+        home.touch()
+    return home
 
 
-def _compile(home: Path, program: Path) -> None:
+def _compile(home: Path) -> None:
     print("compiling the product as its image ships it (about a minute)", flush=True)
-    for older in bench_dir().glob("product-*/"):
+    by_use = sorted(bench_dir().glob("product-*/"), key=lambda older: older.stat().st_mtime)
+    for older in by_use[: -_KEPT_BUILDS + 1]:
         shutil.rmtree(older)
     uv = str(Path(sys.executable).parent / "uv")
-    command = [uv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(home)]
+    fresh = home.with_name(f".{home.name}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    command = [uv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(fresh)]
     _run([*command, str(REPOSITORY)], env=os.environ | {"TIDEPOOL_COMPILE": "1"})
-    # -P: what is imported must not depend on where it is started.
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={home} exec {sys.executable} -P -m tidepool_router "$@"\n')
-    program.chmod(0o755)
+    fresh.rename(home)  # whole or not at all
 
 
 def _product_key() -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bench.programs import router
+from bench.programs import product
 from cluster.paths import REPOSITORY
 
 pytestmark = [pytest.mark.compiled, pytest.mark.timeout(900)]
@@ -23,7 +23,7 @@ _CHOSEN = "not interpreted and not traffic"
     ],
 )
 def test_the_routers_tests_hold_for_its_compiled_modules(tests: tuple[str, ...]) -> None:
-    home = router().parent
+    home = product()
     assert list(home.glob("*__mypyc*.so")), "nothing was compiled"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", _CHOSEN, *tests]
     environment = os.environ | {"PYTHONPATH": str(home)}
@@ -34,7 +34,7 @@ def test_the_routers_tests_hold_for_its_compiled_modules(tests: tuple[str, ...])
 
 
 def test_the_compiled_modules_are_the_ones_that_run() -> None:
-    home = router().parent
+    home = product()
     asked = "import tidepool_router.proxy.exchange as one; print(one.__file__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", asked],
