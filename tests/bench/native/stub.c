@@ -85,7 +85,7 @@ static void render_all(void) {
          "# TYPE vllm:generation_tokens_total counter\n"
          "vllm:generation_tokens_total{engine=\"0\",model_name=\"tiny\"} 0.0\n"
          "# TYPE vllm:cache_config_info gauge\n"
-         "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"65536\"} 1.0\n");
+         "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"16777216\"} 1.0\n");
   strcpy(stream_head, "HTTP/1.1 200 OK\r\nserver: stub\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
                       "transfer-encoding: chunked\r\n\r\n");
   render_event(role_event, "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
