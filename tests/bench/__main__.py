@@ -14,6 +14,7 @@ from typing import Any
 from . import machine, many_pods, report
 from .candidates import CANDIDATES, Candidate
 from .load import Work, half, works
+from .processes import end_as_asked
 from .programs import BenchError, Programs, install
 from .rounds import Setting, measure, prove
 
@@ -42,6 +43,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: 0 measured, 1 the figures mean nothing, 2 it cannot run."""
     arguments = _arguments()
+    end_as_asked()
     try:
         results = _measure_all(arguments)
     except BenchError as error:

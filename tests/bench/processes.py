@@ -2,8 +2,10 @@
 
 import json
 import random
+import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -55,6 +57,11 @@ def process(command: list[str], core: int | None, log: Path) -> Iterator[subproc
             except subprocess.TimeoutExpired:
                 started.kill()
                 started.wait(5)
+
+
+def end_as_asked() -> None:
+    """Who ends the bench ends its processes with it: without this they would outlive it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def free_port(count: int) -> int:

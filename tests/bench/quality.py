@@ -21,7 +21,7 @@ from typing import Any
 
 from . import machine, quality_report
 from .candidates import Candidate, Place, bare, envoy_proxy, installed, sglang_router, vllm_router
-from .processes import fetch, free_port, process, wait_for
+from .processes import end_as_asked, fetch, free_port, process, wait_for
 from .programs import BenchError, Programs, go_program, install
 
 RESULTS = Path("build/bench")
@@ -74,6 +74,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: 0 measured, 2 it cannot run."""
     arguments = _arguments()
+    end_as_asked()
     setting = Setting(arguments.trace, arguments.seconds, arguments.warmup, arguments.speedup)
     chosen = [c for c in CANDIDATES if not arguments.only or c.name in arguments.only.split(",")]
     try:

@@ -18,6 +18,7 @@ from threading import Event
 from typing import Any
 
 from . import machine, soak_report
+from .processes import end_as_asked
 from .programs import BenchError, go_program
 from .soak_pods import Pods
 
@@ -39,6 +40,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: 0 nothing was lost, doubled or kept; 1 something was; 2 it cannot run."""
     given = _arguments()
+    end_as_asked()
     try:
         results = run(
             requests=given.requests,
