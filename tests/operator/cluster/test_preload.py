@@ -31,7 +31,8 @@ async def deployments(live: Live) -> list[Object] | None:
     return await live.list(DEPLOYMENT) or None
 
 
-async def test_a_model_is_loaded_by_a_job_and_then_there_are_pods(live: Live) -> None:
+async def test_a_model_is_loaded_by_a_job_and_then_there_are_pods(live_alone: Live) -> None:
+    live = live_alone  # behind others on one API server it was seen to wait in vain, one time in two
     await restricted(live)
     async with live.operator():
         await live.create(replicas=2, **STORED)
