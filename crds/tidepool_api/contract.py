@@ -38,6 +38,8 @@ LOADS_FOR_LABEL: Final = f"{GROUP}/loads-for"
 
 # On the pods of a pool whose spec.rollout.restart is set: its value.
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
+# On a namespace: hosts that its workflows may call beside those of the gateways' flags, with commas between.
+WORKFLOW_HOSTS_ANNOTATION: Final = f"{GROUP}/workflow-hosts"
 
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 

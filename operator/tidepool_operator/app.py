@@ -22,6 +22,7 @@ from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.names import Names
+from tidepool_operator.cluster.namespaces import AllowedHosts
 from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.proof import OwnProof
 from tidepool_operator.cluster.quotas import Quotas
@@ -91,6 +92,7 @@ class Operator:
         self._names = Names()
         secret, name = settings.sidecar_tls_secret, settings.sidecar_tls_server_name
         self._tls = SidecarTLS(secret, name) if secret else None
+        self._hosts = AllowedHosts(self._open, self._workflow_namespaces, self._hosts_changed)
         self._view = View(
             self._api,
             self.store,
@@ -98,6 +100,7 @@ class Operator:
             self._pool_due,
             self._leading,
             tls=self._tls is not None,
+            hosts=self._hosts.of,
         )
         history = (
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
@@ -221,6 +224,9 @@ class Operator:
         self._all_due()
         self._publisher.mark_due()
 
+    def _hosts_changed(self) -> None:
+        self._publisher.mark_due()
+
     def _leading(self) -> bool:
         return self.lease.leads
 
@@ -246,12 +252,14 @@ class Operator:
         await self._canary.synced()
         if self._trust is not None:
             await self._trust.looked()  # a gateway believes nobody until it knows the keys
+        await self._hosts.look()  # or workflows would lose their hosts until the first look
         self.queue.clear()
         self._all_due()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.workers):
                 group.create_task(self._work())
             group.create_task(self._publisher.run())
+            group.create_task(self._hosts.run())
             group.create_task(self._runs.run())
             group.create_task(self._resync())
 
@@ -292,6 +300,9 @@ class Operator:
                 self.queue.add(item, random.uniform(0.0, period))  # noqa: S311 - spreads load
             await asyncio.sleep(period)
 
+    def _workflow_namespaces(self) -> set[str]:
+        return {key.namespace for key in self.store.keys(AGENT_WORKFLOW)}
+
     def _items(self) -> list[Item]:
         pools = [Item(Work.POOL, key) for key in self.store.keys(MODEL_POOL)]
         workflows = [Item(Work.WORKFLOW, key) for key in self.store.keys(AGENT_WORKFLOW)]
@@ -309,6 +320,8 @@ class Operator:
         if item is None:
             return
         if kind == AGENT_WORKFLOW:
+            if before is None:
+                self._hosts.mark_due()
             self._workflow_changed(key_of(item), gone=after is None)
             self._publisher.mark_due()
         elif kind == AGENT_WORKFLOW_RUN:

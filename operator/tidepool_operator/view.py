@@ -43,6 +43,7 @@ class View:
         leads: Callable[[], bool],
         *,
         tls: bool = False,
+        hosts: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._api = api
         self._store = store
@@ -50,6 +51,7 @@ class View:
         self._mark_due = mark_due
         self._leads = leads
         self._tls = tls  # gateways speak TLS with the sidecars that can
+        self._hosts = hosts  # what the workflows of a namespace may call
         self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
         self._fleet: dict[str, tuple[int, FleetPool]] = {}
         self._asks: dict[str, tuple[int, Asks | None]] = {}
@@ -125,7 +127,8 @@ class View:
                     "the workflows together are too large: %s and those after it cannot be called", key_of(raw)
                 )
                 break
-            found.append(FleetWorkflow(name=str(key_of(raw)), spec=raw["spec"]))
+            key = key_of(raw)
+            found.append(FleetWorkflow(name=str(key), spec=raw["spec"], hosts=self._hosts(key.namespace)))
         return tuple(found)
 
     def asks(self, key: str) -> Asks | None:

@@ -54,6 +54,7 @@ LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 # Where the events of the kubelet and the scheduler can be selected by the object that they are about.
 CORE_EVENT: Final = Kind("", "v1", "events", "Event")
 NODE: Final = Kind("", "v1", "nodes", "Node")
+NAMESPACE: Final = Kind("", "v1", "namespaces", "Namespace")
 RESOURCE_QUOTA: Final = Kind("", "v1", "resourcequotas", "ResourceQuota")
 PRIORITY_CLASS: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")

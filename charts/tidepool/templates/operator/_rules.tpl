@@ -48,6 +48,10 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+# The annotation by which an administrator lets a namespace's workflows call hosts.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 # What the kubelet says about a pod in trouble: volumes, images, probes.
 - apiGroups: [""]
   resources: [events]
