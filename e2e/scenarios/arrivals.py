@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ import openai
 
 # Of one load at a time; what comes beyond is refused here and counted as such.
 MOST_OPEN = 400
-MOST_A_SECOND = 10.0
+TICK_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -52,16 +51,19 @@ class Arrivals:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until told to stop, then let what runs end."""
-        draw = random.Random(self.model)
+        due, last = 1.0, time.time()
         timeout = httpx.Timeout(self.timeout_seconds, connect=20)
         async with openai.AsyncOpenAI(
             base_url=f"{self.base_url}/v1", api_key="unused", max_retries=0, timeout=timeout
         ) as client:
             while not stop.is_set():
-                # Candidates at the highest rate, of which a share is taken: the rate may change at any time.
+                # At even distances: with so few a second, chance would be most of what is seen.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), draw.expovariate(MOST_A_SECOND))
-                if not stop.is_set() and draw.random() * MOST_A_SECOND < self.rate(time.time()):
+                    await asyncio.wait_for(stop.wait(), TICK_SECONDS)
+                now = time.time()
+                due, last = due + self.rate(now) * (now - last), now
+                while due >= 1.0 and not stop.is_set():
+                    due -= 1.0
                     self._send(client)
             if self._open:
                 await asyncio.wait(self._open, timeout=self.timeout_seconds)

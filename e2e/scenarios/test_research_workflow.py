@@ -26,7 +26,7 @@ from scenarios.evidence import BUILD
 from scenarios.kube import Object, condition, wait_for
 from scenarios.life import START_SECONDS
 from scenarios.pools import NAMESPACE, cpu_pool
-from scenarios.streams import Route, figures, load
+from scenarios.streams import Load, Route, figures, load
 from scenarios.world import SYSTEM_NAMESPACE, World
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
@@ -179,11 +179,15 @@ def test_the_research_workflow_runs_on_real_engines_whoever_calls_it(place: Plac
         _from_zero(place)
         _as_a_model(place)
         _by_kubectl(place)
-        _through_a_death(place)
+        away = _through_a_death(place, clients)
     seen = figures(clients.records)
-    # What a dead gateway had open is the one thing that may fail.
-    place.tell("load beside it", f"{seen['streams']:.0f} streams, {seen['failed']:.0f} failed")
-    assert len(clients.failed()) <= LOOPS
+    # The one thing that may fail is what is sent to a gateway that is dead, or was when it died.
+    others = [one for one in clients.failed() if one.started > away[1] or (one.ended or 0.0) < away[0]]
+    lost = len(clients.failed()) - len(others)
+    place.tell(
+        "load beside it", f"{seen['streams']:.0f} streams, {lost} failed at the dead gateway, {len(others)} else"
+    )
+    assert others == []
     clients.write(BUILD / "research-streams.jsonl")
     world.evidence.facts["research"] = dict(place.table)
     world.evidence.write()
@@ -307,8 +311,11 @@ def _by_kubectl(place: Place) -> None:
     place.tell("by kubectl get awr", " ".join(line.split()))
 
 
-def _through_a_death(place: Place) -> None:
-    """Several runs at once; the gateway is killed while some of their steps are done and others are not."""
+def _through_a_death(place: Place, clients: Load) -> tuple[float, float]:
+    """Several runs at once; the gateway is killed while some of their steps are done and others are not.
+
+    Returns when the gateway was away, by the clock of the load.
+    """
     world = place.world
     with ThreadPoolExecutor(3) as threads:
         runs = list(threads.map(place.begin, [f"Tide number {n}?" for n in range(3)]))
@@ -325,10 +332,11 @@ def _through_a_death(place: Place) -> None:
         for one in world.kube.items("pods", SYSTEM_NAMESPACE, GATEWAY)
         if not one["metadata"].get("deletionTimestamp")
     ]
-    killed = time.monotonic()
+    killed, died = time.monotonic(), clients.now()
     stage.kill_container(pod, "gateway")
     wait_for("the gateway to be back", lambda: _answers(world), timeout_seconds=120, every_seconds=0.2)
     back = time.monotonic() - killed
+    away = (died, clients.now() + 1.0)
     ends = {run: place.ended(run) for run in runs}
     for run, end in ends.items():
         _whole(place, end)
@@ -340,6 +348,7 @@ def _through_a_death(place: Place) -> None:
         "gateway killed among 3 runs",
         f"back after {back:.1f} s, {moved} taken up again, the longest took {took:.0f} s",
     )
+    return away
 
 
 def _answers(world: World) -> bool | None:
