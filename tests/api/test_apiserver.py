@@ -12,6 +12,7 @@ from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.problems import problems
 from tidepool_api.workflow import AgentWorkflow, AgentWorkflowSpec
 from tidepool_api.workflow_run import AgentWorkflowRun
+from tidepool_cli.__main__ import main as tidepool
 
 pytestmark = pytest.mark.apiserver
 
@@ -309,3 +310,20 @@ def test_parsed_workflow_is_the_one_that_was_written(kubectl: Kubectl) -> None:
     stored = kubectl.done("apply", "--dry-run=server", "-o", "json", "-f", "-", documents=[FULL_WORKFLOW]).json
 
     assert AgentWorkflow.model_validate(stored).spec == AgentWorkflow.model_validate(FULL_WORKFLOW).spec
+
+
+def test_the_command_line_reads_a_pool_as_the_api_server_gives_it(
+    kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.done("apply", "-f", "-", documents=[FULL_POOL | {"metadata": {"name": "told"}}])
+    monkeypatch.setenv("PATH", f"{kubectl.program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("KUBECONFIG", str(kubectl.kubeconfig))
+
+    assert tidepool(["explain", "told"]) == 0
+    assert "The operator has not looked at this pool yet" in capsys.readouterr().out
+    assert tidepool(["top", "-A", "-o", "json"]) == 0
+    assert "told" in capsys.readouterr().out
+    assert tidepool(["explain", "no-such-pool"]) == 2
+    assert "-n chooses another" in capsys.readouterr().err
+    assert tidepool(["explain", "told", "--context", "elsewhere"]) == 2
+    assert "get-contexts" in capsys.readouterr().err
