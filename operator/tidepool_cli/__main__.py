@@ -172,6 +172,14 @@ def _validate(parsed: argparse.Namespace) -> int:
     return 1 if checked.findings else 0
 
 
+def _usage(parsed: argparse.Namespace) -> int:
+    asked = ["--since", parsed.since, "--by", parsed.by, "--output", parsed.output]
+    asked += ["--until", parsed.until] if parsed.until else []
+    command = ["tidepool-router", "usage", *asked]
+    sys.stdout.write(_cluster(parsed).execute(f"deploy/{parsed.gateway}", command))
+    return 0
+
+
 def _completion(parsed: argparse.Namespace) -> int:
     sys.stdout.write(completion.SCRIPTS[parsed.shell])
     return 0
@@ -217,6 +225,7 @@ _COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "diagnose": _diagnose,
     "route": _route,
     "run": _run,
+    "usage": _usage,
     "validate": _validate,
     "completion": _completion,
 }

@@ -46,6 +46,9 @@ class Cluster(Protocol):
     def create(self, document: Mapping[str, Any]) -> Object:
         """Make an object of it."""
 
+    def execute(self, target: str, command: Sequence[str]) -> str:
+        """What a command prints in a container of `target`, such as deploy/tidepool-gateway."""
+
 
 class Kubectl:
     """`options` are kubectl's own: --namespace, --context, --kubeconfig."""
@@ -78,15 +81,19 @@ class Kubectl:
         made: Object = json.loads(self._run("create", "--filename=-", "--output=json", said=json.dumps(document)))
         return made
 
+    def execute(self, target: str, command: Sequence[str]) -> str:
+        """What a command prints in a container of `target`."""
+        return self._run("exec", target, *self._options, "--", *command, options=False)
+
     def _object(self, *arguments: str) -> Object:
         found: Object = json.loads(self._run(*arguments))
         return found
 
-    def _run(self, *arguments: str, said: str | None = None) -> str:
+    def _run(self, *arguments: str, said: str | None = None, options: bool = True) -> str:
         program = shutil.which("kubectl")
         if program is None:
             raise NoKubectl("kubectl is not on the PATH, and it is what asks the cluster; install it")
-        command = [program, *arguments, *self._options]
+        command = [program, *arguments, *(self._options if options else ())]
         try:
             done = subprocess.run(  # noqa: S603 - kubectl, with arguments that no shell sees
                 command, input=said, capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -101,7 +108,8 @@ class Kubectl:
 
 
 def _error(said: str) -> CliError:
-    line = next((line for line in reversed(said.splitlines()) if line.strip()), "kubectl failed without a word")
+    told = [line for line in said.splitlines() if line.strip() and not line.startswith("command terminated")]
+    line = told[-1] if told else "kubectl failed without a word"
     line = line.removeprefix("Error from server ").removeprefix("error: ").strip()
     for words, kind, remedy in _SAID:
         if words in said:

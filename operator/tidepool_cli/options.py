@@ -41,6 +41,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     commands.add_parser(
         "backtest", add_help=False, help="play a pool's past: options of `tidepool-operator backtest`"
     )
+    _usage(commands)
     completion = commands.add_parser("completion", help="print the completion of a shell")
     completion.add_argument("shell", choices=SHELLS)
     return made
@@ -95,6 +96,21 @@ def _run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     command.add_argument("--no-wait", action="store_true", help="begin it, print its name and end")
     command.add_argument(
         "--timeout", type=float, default=600.0, help="seconds to wait at most (default %(default)s)"
+    )
+
+
+def _usage(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "who used how much, as the gateways keep it"
+    command = commands.add_parser("usage", help=what, description=what)
+    command.add_argument("-n", "--namespace", help="namespace of the gateway")
+    command.add_argument("--context", help="context of the kubeconfig")
+    command.add_argument("--kubeconfig", help="kubeconfig file")
+    command.add_argument("--gateway", default="tidepool-gateway", help="its Deployment (default %(default)s)")
+    command.add_argument("--since", default="30d", help="30d, 12h or 2026-11-01, in UTC (default %(default)s)")
+    command.add_argument("--until", help="the same (default: now)")
+    command.add_argument("--by", default="key,tenant,model", help="of day, hour, key, tenant, model, workflow")
+    command.add_argument(
+        "-o", "--output", choices=("text", "csv", "json"), default="text", help="csv is for billing"
     )
 
 

@@ -1,6 +1,6 @@
 """Objects as the API server gives them, and a cluster made of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,6 +117,9 @@ class Made:
 
     def logs(self, pod: str, container: str, lines: int, *, previous: bool = False) -> str:
         return self.log
+
+    def execute(self, target: str, command: Sequence[str]) -> str:
+        return f"{target}: {' '.join(command)}\n"
 
     def create(self, document: Mapping[str, Any]) -> Object:
         made = dict(document) | {"metadata": {"name": f"{document['metadata']['generateName']}x7k2p"}}

@@ -93,6 +93,13 @@ def test_a_run_that_takes_too_long_goes_on_and_is_named(cluster: Made) -> None:
         running.wait(cluster, "two-1", -1.0, lambda line: None)
 
 
+def test_usage_is_asked_for_where_the_gateway_runs(cluster: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["usage", "--since", "7d", "--by", "key,day", "-o", "csv"]) == 0
+
+    asked = "tidepool-router usage --since 7d --by key,day --output csv"
+    assert capsys.readouterr().out == f"deploy/tidepool-gateway: {asked}\n"
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

@@ -23,6 +23,7 @@ from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.tls import Trust
+from tidepool_router.usage.tally import Tally
 
 # Long enough for a slow machine where a test does not wait for them, and looked at often where it does.
 QUICK = Limits(connect_seconds=1.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
@@ -101,6 +102,7 @@ async def start_gateway(
     wakes: bool = False,
     known: int | None = None,
     keys: KeyRing | None = None,
+    tally: Tally | None = None,
     traffic: Traffic | None = None,
     prefill: FleetPrefill | None = None,
     others: tuple[FleetPool, ...] = (),
@@ -133,7 +135,9 @@ async def start_gateway(
 
     def application(services: Services) -> Gateway:
         governed.append(Governance(services, fleet.metrics))
-        return Gateway(services, fleet, "0", keys, governed[0])
+        made = Gateway(services, fleet, "0", keys, governed[0])
+        made.tally = tally
+        return made
 
     async def close() -> None:
         await governed[0].close()

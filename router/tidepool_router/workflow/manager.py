@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from tidepool_api.contract import HEADER_TENANT
 from tidepool_api.language import graph
 from tidepool_api.language.review import review
 from tidepool_api.routing import FleetWorkflow
-from tidepool_api.workflow import AgentWorkflowSpec
+from tidepool_api.workflow import MODEL_PREFIX, AgentWorkflowSpec
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.tracing.sight import Sight
+from tidepool_router.usage.tally import Tally, Who
 from tidepool_router.workflow.core.outlook import sole_pools
 from tidepool_router.workflow.core.plan import Plan, plan_of
 from tidepool_router.workflow.core.states import Verdict
@@ -42,13 +44,15 @@ _GONE: Final = "the gateway that its client was connected to is gone"
 class Called:
     """With what a workflow is called: its input, the messages of a chat; a background run outlives its client.
 
-    `run` is the run's id where the caller has chosen one, so that asking twice begins one run.
+    `run` is the run's id where the caller has chosen one, so that asking twice begins one run. `key` is the id of
+    the API key that called it.
     """
 
     given: Any
     messages: Sequence[Mapping[str, Any]] = ()
     background: bool = False
     run: str | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class Workflows:
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper = Keeper(journal, self._owner, lease_seconds, self.active, self._go_on)
         self._beginning: set[str] = set()
+        self.tally: Tally | None = None  # set where usage is kept
 
     def start(self) -> None:
         """Begin to keep leases, and to take over what nobody keeps."""
@@ -170,7 +175,7 @@ class Workflows:
         )
         fence = await self._accept(run)
         plans = {one.name.rpartition("/")[2]: one.plan for one in inside if one.plan is not None}
-        return self._drive(Claim(run, fence, {}), known.plan, plans, settle)
+        return self._drive(Claim(run, fence, {}), known.plan, plans, settle, called.key)
 
     async def _accept(self, run: Accepted) -> int:
         if run.id in self.active or run.id in self._beginning:
@@ -238,6 +243,7 @@ class Workflows:
         plan: Plan,
         plans: Mapping[str, Plan],
         settle: Callable[[int], None] | None = None,
+        key: str = "",
     ) -> Driver:
         run = claim.run
         about = About(
@@ -251,7 +257,7 @@ class Workflows:
         watch = Watch(run.workflow, self._metrics, trace)
         driver = Driver(claim, plan, plans, self._performer, self._journal, about, watch)
         self.active[run.id] = driver
-        task = asyncio.get_running_loop().create_task(self._driven(driver, settle))
+        task = asyncio.get_running_loop().create_task(self._driven(driver, settle, key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return driver
@@ -261,7 +267,7 @@ class Workflows:
             for pool in pools:
                 self._announce(_beside(driver.claim.run.workflow, pool), change)
 
-    async def _driven(self, driver: Driver, settle: Callable[[int], None] | None) -> None:
+    async def _driven(self, driver: Driver, settle: Callable[[int], None] | None, key: str) -> None:
         pools = sole_pools(driver.plan, self._performer.profiles)
         self._tell_of(driver, pools, 1)
         try:
@@ -270,6 +276,8 @@ class Workflows:
             self._tell_of(driver, pools, -1)
             if settle is not None:
                 settle(driver.prompt_tokens + driver.output_tokens)
+            if self.tally is not None:
+                _count(self.tally, driver, key)
             if self.active.get(driver.claim.run.id) is driver:
                 del self.active[driver.claim.run.id]
             self.recent[driver.claim.run.id] = driver.history
@@ -342,3 +350,16 @@ def _judged(source: FleetWorkflow, pools: Sequence[str], names: Sequence[str]) -
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return Known(source.name, source, None, f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def _count(tally: Tally, driver: Driver, key: str) -> None:
+    """A run as one request for its workflow: its steps' own requests belong to nobody else."""
+    name = driver.claim.run.workflow.rpartition("/")[2]
+    tenant = driver.claim.run.caller.get(HEADER_TENANT, "")
+    tally.ended(
+        Who(key, tenant, MODEL_PREFIX + name, name),
+        whole=driver.run.verdict is Verdict.SUCCEEDED,
+        prompt_tokens=driver.prompt_tokens,
+        cached_tokens=0,  # answers of steps do not tell
+        output_tokens=driver.output_tokens,
+    )

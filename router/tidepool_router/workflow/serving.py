@@ -76,6 +76,10 @@ class Serving:
     def _tenant(self) -> str | None:
         return None if self._grant is None else self._grant.tenant
 
+    @property
+    def _key(self) -> str:
+        return "" if self._grant is None else self._grant.id
+
     def _caller(self, headers: Mapping[str, str]) -> dict[str, str]:
         """What the steps' requests say of the caller: what the key grants; without one, what the client says."""
         trace = {_TRACE: headers[_TRACE]} if _TRACE in headers else {}
@@ -101,7 +105,7 @@ class Serving:
         known = self._workflows.find(str(body.get("model", "")).removeprefix(MODEL_PREFIX))
         messages = _messages(body.get("messages"))
         given = _input(known, body, messages)
-        driver = await self._workflows.begin(known, Called(given, messages), caller, self._admit())
+        driver = await self._workflows.begin(known, Called(given, messages, key=self._key), caller, self._admit())
         if body.get("stream"):
             usage = bool((body.get("stream_options") or {}).get("include_usage"))
             return StreamResponse(200, _chunks(driver, str(body["model"]), usage=usage), _EVENTS)
@@ -137,7 +141,7 @@ class Serving:
             message = f'unknown field {min(body.keys() - {"input"})!r}; the body is {{"input": ...}}'
             raise Refused(Refusal(400, "invalid_request_error", "unknown_field", message))
         run_id = None if key is None else _run_id(self._tenant, known.name, key)
-        called = Called(body.get("input"), background=True, run=run_id)
+        called = Called(body.get("input"), background=True, run=run_id, key=self._key)
         settle = self._admit()
         try:
             driver = await self._workflows.begin(known, called, caller, settle)

@@ -52,6 +52,18 @@ ENDINGS: Final = sa.Table(
     sa.Column("data", sa.Text),
     sa.Column("tokens", sa.BigInteger, nullable=False),
 )
+# What one gateway process counted in one hour; see usage/book.py.
+USAGE: Final = sa.Table(
+    "gateway_usage",
+    META,
+    sa.Column("hour", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("writer", sa.String(32), primary_key=True),
+    *(sa.Column(name, sa.String(256), primary_key=True) for name in ("key", "tenant", "model", "workflow")),
+    *(
+        sa.Column(name, sa.BigInteger, nullable=False)
+        for name in ("requests", "failed", "prompt_tokens", "cached_tokens", "output_tokens")
+    ),
+)
 SUMMARY: Final[tuple[sa.Column[Any], ...]] = (
     RUNS.c.id,
     RUNS.c.workflow,
