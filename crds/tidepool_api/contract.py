@@ -169,6 +169,8 @@ METRIC_WORKFLOW_STEP_TIME: Final = "tidepool_workflow_step_duration_seconds"  # 
 METRIC_WORKFLOW_TOKENS: Final = "tidepool_workflow_step_tokens_total"  # labels: workflow, step
 METRIC_KEY_REQUESTS: Final = "tidepool_gateway_key_requests_total"  # labels: key (its id), tenant
 METRIC_KEY_TOKENS: Final = "tidepool_gateway_key_tokens_total"  # labels: key, tenant
+METRIC_USAGE_REQUESTS: Final = "tidepool_usage_requests_total"  # labels: key, tenant, model, workflow, outcome
+METRIC_USAGE_TOKENS: Final = "tidepool_usage_tokens_total"  # labels: key, tenant, model, workflow, kind
 METRIC_KEY_REFUSED: Final = "tidepool_gateway_key_refused_total"  # labels: key, reason
 
 # Target labels that every scrape of an engine pod carries (docs/metrics.md has the relabelling).

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tidepool_api.contract import METRIC_USAGE_REQUESTS, METRIC_USAGE_TOKENS
 from tidepool_router.metrics import Registry
 from tidepool_router.usage.tally import Tally, Who
 
@@ -11,13 +12,13 @@ _KINDS: Final = ("prompt", "cached", "output")
 def export(registry: Registry, tally: Tally) -> None:
     """Set them before each scrape. The set of label values is as bounded as the tally's lines."""
     requests = registry.counter(
-        "tidepool_usage_requests_total",
+        METRIC_USAGE_REQUESTS,
         "Requests that have ended, by who asked for what.",
         *Who._fields,
         "outcome",
     )
     tokens = registry.counter(
-        "tidepool_usage_tokens_total",
+        METRIC_USAGE_TOKENS,
         "Tokens of requests that have ended, by who asked for what; cached ones are some of the prompt's.",
         *Who._fields,
         "kind",
