@@ -125,7 +125,7 @@ class Prometheus:
         """Result of an instant query; empty while Prometheus does not answer."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as response:
+            with urllib.request.urlopen(url, timeout=20) as response:
                 return list(json.load(response)["data"]["result"])
         except (urllib.error.URLError, ConnectionError):
             return []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 20.0  # nothing waits so long but on a machine that is busy with other things
 
 
 @dataclass

@@ -85,9 +85,9 @@ async def starting(kind: StartRouter) -> AsyncIterator[StartRouter]:
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come true") -> None:
-    """Wait for something that has no event; fails with `why` after 5 s."""
+    """Wait for something that has no event; fails with `why` after 20 s."""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not condition():  # noqa: ASYNC110 (states of sockets have no event to wait for)
                 await asyncio.sleep(0.002)
     except TimeoutError:

@@ -114,7 +114,7 @@ async def test_of_a_pod_on_a_node_that_is_lost_no_log_and_no_router_is_asked_for
 async def test_a_kubelet_that_is_slow_with_logs_holds_a_pool_up_once_in_a_while_only(cluster: Cluster) -> None:
     cluster.comes.clear()
     reader, crashed = cluster.reader(0.05), [pod(name, "r", engine=ENDED) for name in ("a", "b")]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         first, _ = await reader.read("default", crashed)
         second, _ = await reader.read("default", crashed)
 

@@ -274,7 +274,7 @@ async def test_events_tell_people_once(live: Live) -> None:
 
 async def test_health_and_metrics_are_served(live: Live) -> None:
     def get(path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{operator.health.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{operator.health.port}{path}", timeout=20) as answer:
             return str(answer.read().decode())
 
     async with live.operator() as operator:

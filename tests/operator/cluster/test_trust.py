@@ -73,7 +73,7 @@ async def test_without_keys_sidecars_are_told_to_believe_nobody_and_a_person_wha
     changes: list[TrustedCallers] = []
     trust = trust_of(pages, changes)
     looking = asyncio.create_task(trust.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while "cannot be read" not in caplog.text:  # noqa: ASYNC110 - a log has no event
             await asyncio.sleep(0.001)
     looking.cancel()

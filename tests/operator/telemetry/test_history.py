@@ -178,7 +178,7 @@ async def test_an_operator_that_starts_anew_knows_what_the_one_before_knew_in_fe
 
 def range_queries(server: Prometheus) -> int:
     """As Prometheus counts them itself."""
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=5) as response:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=20) as response:
         page = response.read().decode()
     counted = [line for line in page.splitlines() if line.startswith("prometheus_http_requests_total")]
     return sum(int(float(line.split()[-1])) for line in counted if 'handler="/api/v1/query_range"' in line)

@@ -40,7 +40,7 @@ async def full() -> AsyncIterator[str]:
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     pool = gateway.state.pools["default/pool"]
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not pool.queue.held:  # noqa: ASYNC110 (a queue has no event to wait for)
                 await asyncio.sleep(0.002)
         yield f"http://127.0.0.1:{gateway.port}"

@@ -294,7 +294,7 @@ async def test_a_client_that_leaves_ends_the_peers_work(member: StartRouter, poo
         async with RawClient(pool_port, ONE) as client:
             await client.send(post(chat()))
             seen = await engine.arrived.get()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await seen.closed.wait()
 
         await first.settled()

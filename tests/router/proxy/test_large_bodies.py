@@ -45,7 +45,7 @@ class Heads:
             await self.gate.wait()
 
     async def next(self) -> Seen:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await self.seen.get()
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.traffic
 
 async def _refused(port: int) -> None:
     """Wait until nobody listens there any more."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -53,7 +53,7 @@ async def test_a_sidecar_that_is_told_to_end_says_so_to_whoever_follows_its_load
 
             sidecar.process.send_signal(signal.SIGTERM)
 
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while LoadReport.decode(await follower.chunk()).health is not Health.DRAINING:
                     pass
             assert (await client.until(b"data: [DONE]")).endswith(b"[DONE]")

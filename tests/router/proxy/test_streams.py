@@ -32,7 +32,7 @@ async def test_each_event_is_passed_on_before_the_next_one_comes(start: Any) -> 
         await seen.begin_stream()
         for number in range(5):
             await seen.chunk(_event(str(number)))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await seen_by_client.wait()
             seen_by_client.clear()
         await seen.chunk(_DONE)
@@ -181,7 +181,7 @@ async def test_a_reader_that_never_comes_back_is_cut(start: Any) -> None:
             client.reader._limit = 1000
             await client.send(post(chat(stream=True)))
             seen = await engine.arrived.get()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await seen.closed.wait()
             await until(lambda: not router.leftovers())
 

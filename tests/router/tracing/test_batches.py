@@ -12,7 +12,7 @@ async def test_items_are_written_once_in_their_order_also_at_the_end() -> None:
     batches.start()
     batches.put(1)
     batches.put(2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not written:  # noqa: ASYNC110 (a thread writes)
             await asyncio.sleep(0.001)
     batches.put(3)
@@ -55,7 +55,7 @@ async def test_a_writer_that_fails_is_asked_again() -> None:
     batches.start()
     for item in range(2):
         batches.put(item)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(seen) <= item:  # noqa: ASYNC110 (a thread writes)
                 await asyncio.sleep(0.001)
     await batches.close()
