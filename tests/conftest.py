@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from scripted.examples import USUAL_EXAMPLES
 
@@ -24,6 +25,19 @@ settings.register_profile(
     "soak", settings.get_profile("tidepool"), max_examples=40 * USUAL_EXAMPLES, derandomize=False
 )
 settings.load_profile("tidepool")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The same examples whatever a worker has imported before.
+
+    Hypothesis also draws the constants of the modules that are loaded, and there is no setting against it (it is
+    private: an upgrade that renames it must fail here). `make soak` wants all that it can draw.
+    """
+    if config.getoption("--hypothesis-profile", None) != "soak":
+        nothing = providers._local_constants
+        assert callable(providers._get_local_constants)
+        assert len(nothing) == 0
+        providers._get_local_constants = lambda: nothing
 
 
 @pytest.hookimpl(wrapper=True)
