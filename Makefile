@@ -57,7 +57,7 @@ test: lint unit ## Every test: unit, real API server, real vLLM, the real cluste
 	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
-bench: bench-router bench-scaling ## What the router costs beside its peers, and scaling policies; JSON under build/bench
+bench: bench-router bench-scaling bench-workflow ## What router and workflows cost, and scaling policies; JSON under build/bench
 
 bench-scaling: setup ## Scaling policies on recorded demand that tuning never saw; minutes of one core (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.forecasts
@@ -66,12 +66,13 @@ bench-scaling: setup ## Scaling policies on recorded demand that tuning never sa
 bench-router: setup ## What the router costs beside its peers, at most 20 minutes (QUICK=1: one short round)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick)
 
-bench-full: setup ## Longer runs, all works, and live quality over six simulated engines; about 90 minutes
+bench-full: setup ## Longer runs, all works, and live quality over simulated engines, workflows too; about 90 minutes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench --full
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.live_workflows
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling --full --seeds 3 $(if $(JOBS),--jobs $(JOBS))
 
-bench-workflow: setup ## What the engine of workflows costs a step; half a minute, JSON under build/bench
+bench-workflow: setup ## What the engine of workflows costs a step, on both stores; a minute, JSON under build/bench
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows
 
 bench-page: setup ## Keep the last results in tests/bench/results and write docs/benchmarks.md from them
@@ -85,6 +86,7 @@ sim-workflow: setup ## Workflows under the router's policy and others, in the si
 
 soak: setup ## What takes longer than make test may: a million requests, many examples of each property, the scenarios' soak
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows --minutes 30
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz

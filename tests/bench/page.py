@@ -10,7 +10,7 @@ from typing import Any
 from sim import tables as sim_tables
 from sim.score import Score
 
-from . import quality_report, report, soak_report, workflows
+from . import quality_report, report, soak_report, workflow_report
 
 BUILD = Path("build/bench")
 KEPT = Path(__file__).with_name("results")
@@ -48,7 +48,9 @@ SECTIONS: dict[str, tuple[str, Callable[[Results, Results], str]]] = {
     "router": ("Cost beside the peers", lambda results, _: report.page(results)),
     "quality": ("Live quality beside the peers", quality_report.page),
     "sim": ("Routing quality in the simulator", lambda results, _: _sim(results)),
-    "workflows": ("Workflows", lambda results, _: workflows.markdown(results)),
+    "workflows": ("Workflows", lambda results, _: workflow_report.cost(results)),
+    "workflows-live": ("Policies for workflows, live", lambda results, _: workflow_report.live(results)),
+    "workflows-growth": ("Workflows for longer", lambda results, _: workflow_report.growth(results)),
     "soak": ("Soak", lambda results, _: soak_report.page(results)),
 }
 
