@@ -296,6 +296,22 @@ POOL: dict[tuple[str, str], Change] = {
 }
 
 WORKFLOW: dict[tuple[str, str], Change] = {
+    ("spec.budget", "has an effect with onExceeded: Degrade alone"): Change(
+        {"spec.budget": {"tokens": 9, "onExceeded": "Degrade", "degrade": [{"measure": "SkipSoft"}]}},
+        {"spec.budget": {"tokens": 9, "onExceeded": "Fail", "degrade": [{"measure": "SkipSoft"}]}},
+        "spec.budget.degrade",
+    ),
+    ("spec.budget", "is out of order"): Change(
+        {
+            "spec.budget.degrade": [
+                {"measure": "SkipSoft", "atPercent": 80},
+                {"measure": "SmallerModel", "atPercent": 80},
+                {"measure": "FewerBranches"},
+            ]
+        },
+        {"spec.budget.degrade": [{"measure": "SkipSoft"}, {"measure": "SmallerModel", "atPercent": 80}]},
+        "spec.budget.degrade",
+    ),
     ("spec.steps[]", "needs exactly one of"): Change(
         {"spec.steps[0]": {"name": "plan", "llm": {"pools": [{"name": "small"}]}}},
         {"spec.steps[0]": {"name": "plan", "llm": {"pools": [{"name": "small"}]}, "http": {"url": "http://a"}}},
