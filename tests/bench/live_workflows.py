@@ -2,7 +2,7 @@
 
 Runs, their calls and all luck are those of tests/sim/agents; what decides and carries them is the product: its
 engine of workflows, its gateway, a sidecar before each engine. Engines are bench/native/go/engine: lengths are
-divided by four and times per token multiplied by four, and all of it runs eight times faster than modelled. The
+divided by four and times per token multiplied by four, and all of it runs faster than modelled. The
 policies that it is held against have a gate of their own before the gateway, as in the simulator.
 """
 
@@ -52,7 +52,7 @@ POLICIES = (RoundRobin.name, ShortestFirst.name, Ours.name)
 SEED = 11
 RATE = 0.6  # runs a modelled second: first come, first served falls behind
 _COARSE = 4
-_SPEED = 8.0
+SPEED = 8.0  # faster than modelled; a busy machine wants less
 _STEP_TOKENS = 2048 // _COARSE
 _BYTES_OF_TOKEN = 4  # the engine's
 _BLOCK_BYTES = BLOCK_TOKENS // _COARSE * _BYTES_OF_TOKEN
@@ -163,6 +163,7 @@ class Live(Performer):
     """Asks models what the instance of the run says, and calls no tool but waits as long."""
 
     lives: dict[str, Life] = field(default_factory=dict)
+    speed: float = SPEED
 
     async def _llm(self, step: Any, llm: Any, call: Any, values: Any, about: Any, live: Any) -> steps.Done:
         life = self.lives[about.run]
@@ -178,7 +179,7 @@ class Live(Performer):
         return replace(done, output=Output("x", pick, done.output.tokens))
 
     async def _http(self, http: Any, call: Any, values: Any, about: Any) -> steps.Done:
-        await asyncio.sleep(self.lives[about.run].instance.tool_seconds(call.key) / _SPEED)
+        await asyncio.sleep(self.lives[about.run].instance.tool_seconds(call.key) / self.speed)
         return steps.Done(Output("x"))
 
     async def warm(self, step: Any, key: Any, values: Any, about: Any, seconds: float) -> tuple[int, int]:
@@ -199,7 +200,7 @@ def _text(stage: Stage, own: str) -> str:
     return "".join([*parts, f"{own} ".ljust(size, "-")])[: max(size, len(parts) * _BLOCK_BYTES)]
 
 
-def _engine(spec: PoolSpec, port: int) -> list[str]:
+def _engine(spec: PoolSpec, port: int, speed: float) -> list[str]:
     time = spec.step_time
 
     def each(seconds: float) -> str:
@@ -215,7 +216,7 @@ def _engine(spec: PoolSpec, port: int) -> list[str]:
         "base": each(time.base_seconds),
         "decode": each(time.per_sequence_seconds),
         "prefill": each(time.per_prefill_token_seconds),
-        "scale": 1.0 / _SPEED,
+        "scale": 1.0 / speed,
     }
     return [str(go_program("engine")), *(f"-{name}={value}" for name, value in options.items())]
 
@@ -223,8 +224,9 @@ def _engine(spec: PoolSpec, port: int) -> list[str]:
 class Stand:
     """Engines, sidecars, a gateway and its workflows, for one policy."""
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, speed: float) -> None:
         self.policy = policy
+        self.speed = speed
         self.lives: dict[str, Life] = {}
         self.done: list[Done] = []
 
@@ -235,7 +237,7 @@ class Stand:
             began = monotonic()
             tasks = []
             for at, instance in runs:
-                await asyncio.sleep(max(0.0, began + at / _SPEED - monotonic()))
+                await asyncio.sleep(max(0.0, began + at / self.speed - monotonic()))
                 tasks.append(asyncio.create_task(self._run(workflows, instance)))
             await asyncio.gather(*tasks)
         return self.done
@@ -249,11 +251,11 @@ class Stand:
             workflows.find(instance.shape), Called({}, background=True, run=name), {}, None
         )
         # Late runs are counted, not ended: every policy does the same work.
-        driver.run.deadline = began + DEADLINES[instance.shape] / _SPEED
+        driver.run.deadline = began + DEADLINES[instance.shape] / self.speed
         await driver.over()
         assert driver.summary is not None, name
         assert driver.summary.verdict == "Succeeded", driver.summary
-        seconds = (monotonic() - began) * _SPEED
+        seconds = (monotonic() - began) * self.speed
         late = seconds > DEADLINES[instance.shape]
         self.done.append(Done(instance.shape, seconds, late, life.quality, life.stages, life.output_tokens))
 
@@ -276,7 +278,7 @@ class Stand:
         client: Any = Client(inner, self.policy, profiles)
         models = (Models if self.policy == Ours.name else InTurn)(client, fleet, profiles)
         nobody: Any = None
-        performer = Live(models, nobody, Renderer(), nobody, profiles, self.lives)
+        performer = Live(models, nobody, Renderer(), nobody, profiles, self.lives, self.speed)
         workflows = Workflows(performer, SqlJournal(MEMORY), "bench")
         qualities = tuple((spec.name, spec.quality) for spec in POOLS)
         found = plans(qualities)
@@ -304,7 +306,7 @@ class Stand:
         for spec in POOLS:
             port = free_port(1)
             log = folder / f"{spec.name}.log"
-            engines.enter_context(process(_engine(spec, port), None, log))
+            engines.enter_context(process(_engine(spec, port, self.speed), None, log))
             await asyncio.to_thread(wait_for, f"http://127.0.0.1:{port}/health", None, 20.0, log)
             settings = SidecarSettings(pool=spec.name)
             sidecar = await start_sidecar(
@@ -322,12 +324,12 @@ class Stand:
 SIMULATED = {policy.name: policy for policy in (RoundRobin, ShortestFirst, Ours)}
 
 
-def measure(runs: int, seed: int = SEED) -> dict[str, Any]:
+def measure(runs: int, seed: int = SEED, speed: float = SPEED) -> dict[str, Any]:
     """Figures of each policy, live and simulated, on the same runs."""
     given = arrivals(seed, runs, RATE)
-    found: dict[str, Any] = {"runs": runs, "seed": seed, "rate": RATE, "live": {}, "simulated": {}}
+    found: dict[str, Any] = {"runs": runs, "seed": seed, "rate": RATE, "speed": speed, "live": {}, "simulated": {}}
     for policy in POLICIES:
-        live = figures(asyncio.run(Stand(policy).measure(given)))
+        live = figures(asyncio.run(Stand(policy, speed).measure(given)))
         simulated = figures(World(POOLS, SIMULATED[policy]()).simulate(given))
         found["live"][policy], found["simulated"][policy] = asdict(live), asdict(simulated)
         print(
@@ -342,8 +344,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=150)
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--speed", type=float, default=SPEED, help="faster than modelled (default %(default)s)")
     given = parser.parse_args()
-    found = measure(given.runs, given.seed)
+    found = measure(given.runs, given.seed, given.speed)
     print(f"\n{workflow_report.live(found)}")
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1))
