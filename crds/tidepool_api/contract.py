@@ -212,3 +212,13 @@ def tls_peers_service(pool: str) -> str:
 def tls_peers_url(pool: str, namespace: str) -> str:
     """As `peers_url`, of the pods that have TLS_PORT."""
     return f"dns+https://{tls_peers_service(pool)}.{namespace}.svc:{TLS_PORT}"
+
+
+def tls_prefill_service(pool: str) -> str:
+    """The headless Service of a pool's prefill pods that serve TLS."""
+    return f"{pool}-prefill-tls"
+
+
+def tls_prefill_url(pool: str, namespace: str) -> str:
+    """As `prefill_url`, over TLS."""
+    return f"dns+https://{tls_prefill_service(pool)}.{namespace}.svc:{TLS_PORT}"

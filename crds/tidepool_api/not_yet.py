@@ -68,5 +68,4 @@ MODELPOOL_NOT_YET: Final = (
     NotYet(
         "parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes", what="more than 1 is"
     ),
-    NotYet("disaggregation", ANY, "leave it out", "prefill and decode apart"),
 )

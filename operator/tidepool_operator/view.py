@@ -17,8 +17,9 @@ from tidepool_operator.pool.model import Observed, RenderSettings, parse_time
 from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
+from tidepool_operator.pool.roles import is_prefill
 from tidepool_operator.pool.room import shape_of
-from tidepool_operator.pool.sidecar_tls import endpoints
+from tidepool_operator.pool.sidecar_tls import endpoints, prefill_endpoints
 from tidepool_operator.pool.variants import device_of, rendered
 from tidepool_operator.pool.variants import told as variants_told
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
@@ -113,7 +114,12 @@ class View:
         pods = self._store.of_pool(POD, key)
         all_have_it = all((pod["metadata"].get("labels") or {}).get(TLS_LABEL) for pod in pods)
         found = endpoints(key.name, key.namespace, all_have_it=all_have_it)
-        return pool.model_copy(update={"endpoints": found})
+        apart = pool.prefill
+        if apart is not None:
+            apart = apart.model_copy(
+                update={"endpoints": prefill_endpoints(key.name, key.namespace, all_have_it=all_have_it)}
+            )
+        return pool.model_copy(update={"endpoints": found, "prefill": apart})
 
     def workflows(self) -> tuple[FleetWorkflow, ...]:
         """Workflows that are accepted as they stand, as gateways see them, as many as a ConfigMap holds."""
@@ -169,7 +175,7 @@ class View:
                 pod["metadata"].get("uid", ""),
             )
             for pod in self._store.of_pool(POD, key)
-            if not pod["metadata"].get("deletionTimestamp")
+            if not pod["metadata"].get("deletionTimestamp") and not is_prefill(pod)
         )
 
 

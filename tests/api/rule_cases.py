@@ -98,6 +98,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "is not a step's name": ("step_2", "Step-2"),
 }
 
+# Variants and disaggregation exclude each other.
+APART: Json = {"spec.disaggregation": {}, "spec.scaling.variants": []}
 POOL: dict[tuple[str, str], Change] = {
     ("", "must be at most 50 lower case"): Change(
         {"metadata.name": "a" * 50}, {"metadata.name": "a" * 51}, "metadata.name"
@@ -112,6 +114,24 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.parallelism": {"tensor": 4}},
         "spec.parallelism",
         "tensor 4 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+    ),
+    ("spec", "has --kv-transfer-config"): Change(
+        {**APART, "spec.engine": {"args": ["--max-num-seqs=8"]}},
+        {**APART, "spec.engine": {"args": ["--kv-t={}"]}},
+        "spec.engine.args",
+    ),
+    ("spec", "does not go with disaggregation"): Change(
+        {**APART, "spec.parallelism": {"tensor": 2}},
+        {**APART, "spec.parallelism": {"pipeline": 2}},
+        "spec.parallelism.pipeline",
+    ),
+    ("spec", "sets VLLM_NIXL_SIDE_CHANNEL_"): Change(
+        {**APART, "spec.engine": {"env": [{"name": "UCX_TLS", "value": "tcp"}]}},
+        {
+            **APART,
+            "spec.engine": {"env": [{"name": "VLLM_NIXL_SIDE_CHANNEL_PORT", "value": "1"}]},
+        },
+        "spec.engine.env",
     ),
     ("spec.model", "only hf:// models have revisions"): Change(
         {"spec.model": {"uri": "hf://a/b", "revision": "main"}},
@@ -330,7 +350,6 @@ NOT_YET: dict[str, tuple[Json, Json]] = {
         {"spec.parallelism": {"tensor": 2, "hosts": 1}},
         {"spec.parallelism": {"tensor": 4, "hosts": 2}},
     ),
-    "disaggregation": ({"spec.replicas": 3}, {"spec.disaggregation": {}}),
 }
 
 # By the remedy: an argument that stands beside the refused one in vLLM, and one that sets the field.

@@ -127,7 +127,7 @@ FULL_POOL: Json = {
 NOT_YET_POOL: Json = copy.deepcopy(FULL_POOL)
 # Variants and disaggregation exclude each other.
 NOT_YET_POOL["spec"]["scaling"]["variants"] = []
-NOT_YET_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1}, "connector": "Nixl"}
+NOT_YET_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1, "minTokens": 256}, "connector": "Nixl"}
 NOT_YET_POOL["spec"]["parallelism"]["hosts"] = 2
 NOT_YET_POOL["spec"]["accelerator"]["count"] = 1
 

@@ -59,6 +59,24 @@ FULL_STATUS: Json = {
             "stuck": True,
         }
     ],
+    "prefill": {
+        "replicas": 2,
+        "readyReplicas": 1,
+        "updatedReplicas": 1,
+        "desiredReplicas": 2,
+        "currentRevision": "5f7c9",
+        "updateRevision": "6a8d0",
+        "conditions": [
+            {
+                "type": "Progressing",
+                "status": "True",
+                "observedGeneration": 1,
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+                "reason": "RollingOut",
+                "message": "1 of 2 pods are ready",
+            }
+        ],
+    },
     "scaling": {
         "refused": {"replicas": 2, "reason": "QuotaReached", "message": "raise it"},
         "lastDecision": {
@@ -120,7 +138,7 @@ def refusal(kubectl: Kubectl, document: Json) -> str:
             "",
         ),
         (
-            {"access": {"from": [{"podSelector": {}}]}, "rollout": {"maxSurge": 2}},
+            {"access": {"from": [{"podSelector": {}}]}, "rollout": {"maxSurge": 2}, "disaggregation": {}},
             "objects that are given in part",
         ),
     ],
@@ -258,9 +276,9 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl, document: Json, said
             "tensor 4 x pipeline 1 does not fit accelerator.count 1 x hosts 1; make the products equal",
         ),
         (
-            minimal("bad", disaggregation={}),
-            'The ModelPool "bad" is invalid: spec.disaggregation: Forbidden: '
-            "is not built yet; leave it out (planned: prefill and decode apart)",
+            minimal("bad", parallelism={"tensor": 2, "hosts": 2}),
+            'The ModelPool "bad" is invalid: spec.parallelism.hosts: Forbidden: '
+            "more than 1 is not built yet; set it to 1 (planned: replicas that span several nodes)",
         ),
         (
             minimal("bad", rollout={"drainTimeout": "5 minutes"}),

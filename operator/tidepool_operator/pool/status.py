@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidepool_api.status import HISTORY_LENGTH, PoolCondition
-from tidepool_operator.pool.conditions import Picture, Verdict, verdicts
+from tidepool_operator.pool.conditions import Picture, Verdict, progressing, verdicts
 from tidepool_operator.pool.diagnosis import TROUBLES
 from tidepool_operator.pool.model import Note, Object, Observed, Severity, format_time, parse_time
 from tidepool_operator.pool.reasons import Reason
@@ -66,6 +66,11 @@ def _status(picture: Picture, now: float) -> Object:
         status["variants"] = told
     elif picture.refusal is not None and picture.observed.raw_status.get("variants"):
         status["variants"] = picture.observed.raw_status["variants"]
+    waits = picture.refusal is not None or picture.preloading is not None
+    if waits and picture.observed.raw_status.get("prefill"):
+        status["prefill"] = picture.observed.raw_status["prefill"]
+    elif picture.prefill is not None:
+        status["prefill"] = _role(picture.prefill, generation=pool.metadata.generation, now=now)
     scaling = _scaling(picture.observed)
     figures = _figures(picture.observed)
     capacity = _capacity(picture.observed)
@@ -77,6 +82,29 @@ def _adapters(picture: Picture) -> list[Object]:
     if picture.adapters is None:
         return list(picture.observed.raw_status.get("adapters") or [])
     return [one.status() for one in picture.adapters]
+
+
+def _role(picture: Picture, *, generation: int, now: float) -> Object:
+    """The part of the status that is of one role's pods."""
+    new, before = picture.new, picture.observed.raw_status
+    revisions = picture.revisions
+    known = {entry["type"]: entry for entry in before.get("conditions") or []}
+    verdict = progressing(picture)
+    status: Object = {
+        "replicas": sum(len(entry.live) for entry in revisions),
+        "readyReplicas": sum(entry.ready for entry in revisions),
+        "updatedReplicas": len(new.live) if new else 0,
+        "desiredReplicas": picture.observed.pool.spec.replicas,
+        "conditions": [_condition(verdict, known.get(verdict.type), generation, now)],
+    }
+    serving = max(revisions, key=lambda entry: (entry.ready, entry is new), default=None)
+    if serving is not None and serving.ready:
+        status["currentRevision"] = serving.revision
+    elif before.get("currentRevision"):
+        status["currentRevision"] = before["currentRevision"]
+    if picture.rendered is not None:
+        status["updateRevision"] = picture.rendered.revision
+    return status
 
 
 def _desired(picture: Picture) -> int:
