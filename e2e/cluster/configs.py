@@ -219,6 +219,7 @@ def prometheus_yaml(layout: Layout, token_file: Path, authority: Path, rules: st
                     copy("__meta_kubernetes_pod_name", "pod"),
                     copy("__meta_kubernetes_pod_node_name", "node"),
                     copy("__meta_kubernetes_pod_label_tidepool_dev_pool", "pool"),
+                    copy("__meta_kubernetes_pod_label_tidepool_dev_role", "role"),
                 ],
             }
         ],
