@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ test: lint unit ## Every test: unit, real API server, real vLLM, the real cluste
 	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
-bench: bench-router bench-scaling bench-workflow ## What router and workflows cost, and scaling policies; JSON under build/bench
+bench: bench-router bench-scaling bench-workflow bench-operator ## What router, workflows and operator cost, and scaling policies; JSON under build/bench
 
 bench-scaling: setup ## Scaling policies on recorded demand that tuning never saw; minutes of one core (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.forecasts
@@ -66,10 +66,14 @@ bench-scaling: setup ## Scaling policies on recorded demand that tuning never sa
 bench-router: setup ## What the router costs beside its peers, at most 20 minutes (QUICK=1: one short round)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick)
 
+bench-operator: setup ## The operator with 500 pools and 5,000 pods beside a plain one; two minutes of rest (MINUTES=); root
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.operators $(if $(MINUTES),--minutes $(MINUTES))
+
 bench-full: setup ## Longer runs, all works, and live quality over simulated engines, workflows too; about 90 minutes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench --full
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.live_workflows
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.operators --minutes 10
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling --full --seeds 3 $(if $(JOBS),--jobs $(JOBS))
 
 bench-workflow: setup ## What the engine of workflows costs a step, on both stores; a minute, JSON under build/bench
@@ -90,7 +94,7 @@ soak: setup ## What takes longer than make test may: a million requests, many ex
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
-	$(BIN)/pytest -q -m "(compiled or engine or postgres) and soak" tests
+	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)

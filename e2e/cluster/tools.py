@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from cluster.paths import cache_dir
 KUBERNETES = Path(__file__).resolve().parent / "go"
 CONTAINERD = KUBERNETES / "containerd"
 PROMETHEUS = KUBERNETES / "prometheus"
+KWOK = KUBERNETES / "kwok"
 # Sets of tools of other locks are kept so long after their last use.
 _KEPT_DAYS = 14
 
@@ -64,6 +65,8 @@ def _prometheus(name: str) -> Tool:
     return Tool(name, f"{module}/cmd/{name}", module, stamps, PROMETHEUS, tags)
 
 
+_KWOK_CONSTS = "sigs.k8s.io/kwok/pkg/consts"
+
 # In the order in which others want them: a bare API server and helm before the nodes.
 TOOLS: tuple[Tool, ...] = (
     Tool("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
@@ -93,6 +96,11 @@ TOOLS: tuple[Tool, ...] = (
     Tool("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
     _prometheus("prometheus"),
     _prometheus("promtool"),
+)
+
+# A set of its own: built by those who measure with thousands of pods, and no reason to build the others anew.
+PAPER: tuple[Tool, ...] = (
+    Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", (f"{_KWOK_CONSTS}.Version={{version}}",), KWOK),
 )
 
 
@@ -133,16 +141,14 @@ def cache_key(modules: Mapping[Path, tuple[str, str]], tools: Iterable[Tool] = T
     return digest.hexdigest()[:16]
 
 
-def _modules() -> dict[Path, tuple[str, str]]:
-    return {
-        folder: ((folder / "go.mod").read_text(), (folder / "go.sum").read_text())
-        for folder in (KUBERNETES, CONTAINERD, PROMETHEUS)
-    }
+def _modules(tools: Iterable[Tool]) -> dict[Path, tuple[str, str]]:
+    folders = {tool.folder for tool in tools}
+    return {folder: ((folder / "go.mod").read_text(), (folder / "go.sum").read_text()) for folder in folders}
 
 
-def bin_dir() -> Path:
-    """The folder that holds (or will hold) the programs of these modules."""
-    return cache_dir() / "tools" / cache_key(_modules()) / "bin"
+def bin_dir(tools: Sequence[Tool] = TOOLS) -> Path:
+    """The folder that holds (or will hold) the programs of this set."""
+    return cache_dir() / "tools" / cache_key(_modules(tools), tools) / "bin"
 
 
 def tool_path(name: str) -> Path:
@@ -151,15 +157,15 @@ def tool_path(name: str) -> Path:
     return bin_dir() / name
 
 
-def build(names: Iterable[str] = ()) -> Path:
-    """Build what is missing of the named programs (all without names) and return their folder.
+def build(names: Iterable[str] = (), tools: Sequence[Tool] = TOOLS) -> Path:
+    """Build what is missing of the named programs (all of the set without names) and return their folder.
 
     A killed build leaves nothing half-made: each program is renamed into place
     when it is whole. Two builders take turns, program by program.
     Raises ToolsError on an unknown name, a missing Go, or a failed build.
     """
-    wanted = _select(list(names))
-    folder = bin_dir()
+    wanted = _select(list(names), tools)
+    folder = bin_dir(tools)
     if folder.is_dir():
         os.utime(folder.parent)  # used now
         for old in unused(folder.parent.parent, folder.parent.name, time.time()):
@@ -185,12 +191,12 @@ def unused(sets: Path, present: str, now: float) -> list[Path]:
     return [path for path in others if now - path.stat().st_mtime > _KEPT_DAYS * 86_400]
 
 
-def _select(names: list[str]) -> list[Tool]:
-    by_name = {tool.name: tool for tool in TOOLS}
+def _select(names: list[str], tools: Sequence[Tool]) -> list[Tool]:
+    by_name = {tool.name: tool for tool in tools}
     unknown = [name for name in names if name not in by_name]
     if unknown:
         raise ToolsError(f"no such tool: {', '.join(unknown)}; there are: {', '.join(by_name)}")
-    return [by_name[name] for name in names] or list(TOOLS)
+    return [by_name[name] for name in names] or list(tools)
 
 
 def _go() -> str:
