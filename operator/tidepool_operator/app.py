@@ -170,11 +170,12 @@ class Operator:
                 self.store,
                 self._settings.watch_namespaces,
                 self._settings.kubeconfig,
+                served=self._served,
                 silence_seconds=self._settings.watch_silence_seconds,
             )
             stack.push_async_callback(watches.close)
             tasks: list[asyncio.Future[Any]] = [
-                asyncio.create_task(self.lease.run(self._lead)),
+                asyncio.create_task(self._campaign()),
                 asyncio.create_task(self._canary.run()),
                 asyncio.create_task(self._gateways.run()),
                 asyncio.create_task(self._schema.run()),
@@ -234,18 +235,30 @@ class Operator:
         """kopf looks once for its kinds, so the CRDs must be there before it starts."""
         while not self._stop.is_set():
             try:
-                for kind in (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN):
-                    namespace = next(iter(self._settings.watch_namespaces), None)
-                    await self._open.list(kind, namespace, metadata_only=True, cached=True)
-            except NotFound:
+                if await self._served():
+                    return
                 log.warning(
                     "the CRDs of tidepool.dev are not installed; apply charts/tidepool's CRDs. Waiting for them."
                 )
             except ApiError as error:
                 log.warning("the API server cannot be used yet: %s", error)
-            else:
-                return
             await asyncio.sleep(_CRD_PAUSE_SECONDS)
+
+    async def _served(self) -> bool:
+        """Whether the API server has our kinds. Raises ApiError."""
+        namespace = next(iter(self._settings.watch_namespaces), None)
+        try:
+            for kind in (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN):
+                await self._open.list(kind, namespace, metadata_only=True, cached=True)
+        except NotFound:
+            return False
+        return True
+
+    async def _campaign(self) -> None:
+        """Stand for the Lease once the store is whole: taking in thousands of objects is seconds of work, in which
+        a Lease could not be renewed in time, and a leader that knows nothing does nothing."""
+        await self._canary.synced()
+        await self.lease.run(self._lead)
 
     async def _lead(self) -> None:
         """What only the leader does; cancelled when the Lease is lost."""

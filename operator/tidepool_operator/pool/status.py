@@ -13,7 +13,8 @@ from tidepool_operator.pool.render import selector, url
 from tidepool_operator.pool.variants import status_of
 from tidepool_operator.scaling.model import Decision
 
-_VOLATILE_SECONDS: Final = 60.0
+# Live figures alone are written no more often than this.
+FIGURES_SECONDS: Final = 60.0
 _MESSAGE_LIMIT: Final = 2000
 _LIVE: Final = ("scaling", "figures", "capacity")
 
@@ -135,10 +136,15 @@ def _scaling(observed: Observed) -> Object:
 
 
 def _figures(observed: Observed) -> Object:
-    """Live figures in buckets, so that a little movement is none."""
     if observed.decision is None:
         return dict(observed.raw_status.get("figures") or {})
-    samples = observed.decision.samples
+    known = live_figures(observed.decision)
+    return {"time": format_time(observed.decision.time), **known} if known else {}
+
+
+def live_figures(decision: Decision) -> dict[str, str]:
+    """A pool's live figures in buckets, so that a little movement is none."""
+    samples = decision.samples
     found = {
         "kvUtilization": _bucketed(samples.get("kvUtilization"), lambda value: f"{5 * round(20 * value)}%"),
         "outputTokensPerSecond": _bucketed(samples.get("outputTokensPerSecond"), _two_digits),
@@ -146,8 +152,7 @@ def _figures(observed: Observed) -> Object:
             samples.get("timeToFirstTokenSeconds"), lambda value: f"{_two_digits(1000 * value)}ms"
         ),
     }
-    known = {field: text for field, text in found.items() if text is not None}
-    return {"time": format_time(observed.decision.time), **known} if known else {}
+    return {field: text for field, text in found.items() if text is not None}
 
 
 def _capacity(observed: Observed) -> Object:
@@ -210,13 +215,13 @@ def _condition(verdict: Verdict, before: Mapping[str, Any] | None, generation: i
 
 
 def _worth_writing(before: Mapping[str, Any], status: Object, now: float) -> bool:
-    """Live figures change all the time; alone they are written once a minute."""
+    """Live figures change all the time."""
     if _steady(before) != _steady(status):
         return True
     if _without_times(before) == _without_times(status):
         return False
     written = parse_time(((before.get("scaling") or {}).get("lastDecision") or {}).get("time"))
-    return written is None or now - written >= _VOLATILE_SECONDS
+    return written is None or now - written >= FIGURES_SECONDS
 
 
 def _is_unset(value: object) -> bool:
