@@ -169,7 +169,7 @@ def _troubles(world: World, tell: Any) -> None:
             while missing and time.monotonic() < until:
                 for alert, pools in firing(world).items():
                     if alert in missing and (not missing[alert] or missing[alert] in pools):
-                        tell(alert, f"fires{f' for {missing[alert]}' if missing.pop(alert) else ''}")
+                        tell(alert, f"fires for {missing.pop(alert) or 'the operator'}")
                 time.sleep(1.0)
     finally:
         stop.set()
