@@ -57,6 +57,7 @@ TLS_PORT: Final = 8443  # of sidecars: what TRAFFIC_PORT serves, over TLS, where
 # Among the engines of a pool that computes prompts apart: NIXL's side channel, then the ports of UCX over TCP.
 NIXL_PORT: Final = 5600
 UCX_PORTS: Final = (5601, 5699)
+CONSOLE_PORT: Final = 8083  # of the operator: the page for people
 SERVICE_PORT: Final = 80  # of a pool's Service and of the gateway's; both lead to TRAFFIC_PORT
 
 # Sidecar and gateway, control port.
@@ -68,6 +69,9 @@ PATH_SETTINGS: Final = "/settings"  # PUT SidecarSettings
 PATH_FLEET: Final = "/fleet"  # PUT Fleet (gateway)
 # Runs of AgentWorkflowRuns (gateway): GET OpenRuns; PUT RunOrder at /UID answers RunReport; DELETE /UID cancels.
 PATH_RUNS: Final = "/runs"
+# Below it, for who only looks: /of/NAMESPACE/NAME answers RunList of a workflow, /told/ID RunStory of any run.
+PATH_RUNS_OF: Final = f"{PATH_RUNS}/of"
+PATH_RUNS_TOLD: Final = f"{PATH_RUNS}/told"
 PATH_READY: Final = "/readyz"  # gateway: has a fleet and is not draining
 # Sidecar traffic port and gateway control port: load reports, one JSON object a line, held open.
 PATH_LOAD: Final = "/tidepool/load"

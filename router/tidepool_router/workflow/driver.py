@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Final
 
 from tidepool_api.workflow import Measure
@@ -279,7 +280,7 @@ class Driver:
             raise StepErrored(f"all outputs of the run together are longer than {_MOST_BYTES} bytes")
         tokens = self._used(call.key, done.prompt_tokens, done.output_tokens)
         output = replace(done.output, tokens=tokens)
-        await self._end(call.key, Ending(Phase.SUCCEEDED, "", output))
+        await self._end(call.key, Ending(Phase.SUCCEEDED, "", output), _call_told(done))
 
     async def _failed(self, call: Call, failure: StepFailed) -> None:
         tokens = self._used(call.key, failure.prompt_tokens, failure.output_tokens)
@@ -309,14 +310,14 @@ class Driver:
             self._inbox.put_nowait(lambda now: self.run.used(tokens, now, key.within))
         return self._tokens[key]
 
-    async def _end(self, key: Key, ending: Ending) -> None:
+    async def _end(self, key: Key, ending: Ending, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         run = self.claim.run.id
         self._learning.ended(key, ending, monotonic())
         frame = self.run.frame(key.within)
         if frame is not None:
             self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
         if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):
-            self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens)
+            self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens, **more)
             self._inbox.put_nowait(lambda now: self.run.ended(key, ending, now))
 
     async def _written(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
@@ -385,6 +386,19 @@ class Driver:
         if len(self.history) < _MOST_EVENTS:
             self.history.append(event)
         self._send(event)
+
+
+def _call_told(done: Done) -> Mapping[str, Any]:
+    """Of a call of a model, for those who draw the run: who answered, and how its time went."""
+    said = done.said
+    if said is None:
+        return {}
+    return {
+        "pool": said.pool,
+        "prompt_tokens": said.prompt_tokens,
+        "queue_seconds": round(said.queue_seconds, 3),
+        "first_seconds": None if said.first_seconds is None else round(said.first_seconds, 3),
+    }
 
 
 def _live_step(plan: Plan) -> str | None:

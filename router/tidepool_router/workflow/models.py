@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -33,12 +33,14 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a model said, and what it took."""
+    """What a model said, and what it took. `first_seconds`: until the first token, None where it came whole."""
 
     text: str
     prompt_tokens: int
     output_tokens: int
     pool: str
+    queue_seconds: float = 0.0
+    first_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ class Models:
         }
         reader = None if live is None else LiveAnswer(live)
         try:
-            status, answer = await self._client.post(_CHAT, headers, body, None if reader is None else reader.feed)
+            status, answer, queued = await self._client.post(
+                _CHAT, headers, body, None if reader is None else reader.feed
+            )
         except AnswerBroke as error:
             tokens = (0, 0) if reader is None else reader.tokens
             again = reader is None or not reader.began
@@ -190,7 +194,8 @@ class Models:
                 f"{pool} answered {status}: {_words(answer)}", again=status >= 500 or status in _AGAIN
             )
             raise _NextPool(failure) if status in _NEXT_POOL else failure
-        return _whole(answer, pool) if reader is None else reader.said(pool)
+        said = _whole(answer, pool) if reader is None else reader.said(pool)
+        return replace(said, queue_seconds=queued)
 
 
 class _NextPool(Exception):
@@ -214,6 +219,8 @@ class LiveAnswer:
         self._parts: list[str] = []
         self._error: str | None = None
         self._done = False
+        self._began = monotonic()
+        self._first_seconds: float | None = None
         self.tokens = (0, 0)
 
     @property
@@ -235,7 +242,7 @@ class LiveAnswer:
         if self._error is not None or not self._done:
             why = self._error or "the answer ended before it was whole"
             raise StepFailed(f"{pool}: {why}", again=not self.began, prompt_tokens=prompt, output_tokens=output)
-        return Said("".join(self._parts), prompt, output, pool)
+        return Said("".join(self._parts), prompt, output, pool, first_seconds=self._first_seconds)
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]":
@@ -253,6 +260,8 @@ class LiveAnswer:
         for choice in chunk.get("choices") or ():
             text = (choice.get("delta") or {}).get("content")
             if text:
+                if self._first_seconds is None:
+                    self._first_seconds = monotonic() - self._began
                 self._parts.append(text)
                 self._on_text(text)
 

@@ -18,7 +18,7 @@ from tidepool_router.workflow.core.texts import data_of
 from tidepool_router.workflow.core.warming import LEAST_BYTES
 from tidepool_router.workflow.failures import StepErrored, StepFailed
 from tidepool_router.workflow.mcp_tools import McpTools
-from tidepool_router.workflow.models import Asking, Models, OnText
+from tidepool_router.workflow.models import Asking, Models, OnText, Said
 from tidepool_router.workflow.rendering import Renderer, RenderError
 from tidepool_router.workflow.tools import Tools
 
@@ -34,11 +34,12 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A try that succeeded."""
+    """A try that succeeded; `said`: by a model."""
 
     output: Output
     prompt_tokens: int = 0
     output_tokens: int = 0
+    said: Said | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,8 @@ class Performer:
         if llm.response_format is not None:
             _check(llm.response_format, data, said.prompt_tokens, said.output_tokens)
         tokens = said.prompt_tokens + said.output_tokens
-        return Done(Output(said.text, data, tokens, said.pool, seed), said.prompt_tokens, said.output_tokens)
+        output = Output(said.text, data, tokens, said.pool, seed)
+        return Done(output, said.prompt_tokens, said.output_tokens, said)
 
     async def _http(self, http: Http, call: Call, values: Mapping[str, Any], about: About) -> Done:
         _require_no_replay(about)
