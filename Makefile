@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help vendor lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install -q --no-deps -e .
 	@mkdir -p build && touch $@
+
+vendor: setup ## Take the console's chart library from its npm package again (VERSION=, else the one that is there)
+	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.vendor $(VERSION)
 
 lock: setup ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --upgrade \
@@ -40,7 +43,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 unit: export PYTHONDONTWRITEBYTECODE :=
 unit: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 unit: setup ## Tests that need neither cluster nor engine
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "not apiserver and not cluster and not engine and not postgres and not prometheus and not traffic and not compiled and not bench" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "not apiserver and not cluster and not engine and not postgres and not prometheus and not traffic and not compiled and not browser and not bench" tests
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
@@ -54,7 +57,7 @@ flags: setup ## Generate the table of vLLM's flags from the engine itself
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled or browser) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: bench-router bench-scaling bench-workflow bench-operator ## What router, workflows and operator cost, and scaling policies; JSON under build/bench
@@ -94,7 +97,7 @@ soak: setup ## What takes longer than make test may: a million requests, many ex
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
-	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver) and soak" tests
+	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver or browser) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)

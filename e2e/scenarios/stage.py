@@ -200,10 +200,10 @@ def _text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def forwarded(kube: Kube, namespace: str, service: str, port: int) -> Iterator[str]:
-    """`kubectl port-forward` to a Service; yields the base URL."""
+def forwarded(kube: Kube, namespace: str, name: str, port: int, kind: str = "svc") -> Iterator[str]:
+    """`kubectl port-forward` to a Service, or what `kind` says; yields the base URL."""
     child = subprocess.Popen(
-        kube.command("port-forward", "-n", namespace, f"svc/{service}", f":{port}", "--address", "127.0.0.1"),
+        kube.command("port-forward", "-n", namespace, f"{kind}/{name}", f":{port}", "--address", "127.0.0.1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -212,7 +212,7 @@ def forwarded(kube: Kube, namespace: str, service: str, port: int) -> Iterator[s
         assert child.stdout is not None
         line = child.stdout.readline()  # Forwarding from 127.0.0.1:40001 -> 8080
         if "Forwarding from" not in line:
-            raise StageError(f"kubectl port-forward to {namespace}/{service}: {line.strip()}")
+            raise StageError(f"kubectl port-forward to {namespace}/{name}: {line.strip()}")
         yield f"http://{line.split()[2]}"
     finally:
         child.terminate()

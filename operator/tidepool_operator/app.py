@@ -31,6 +31,10 @@ from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
 from tidepool_operator.cluster.trust import ClusterTrust
 from tidepool_operator.cluster.workqueue import WorkQueue
+from tidepool_operator.console.hub import Hub
+from tidepool_operator.console.looks import EVERY_SECONDS, Looks
+from tidepool_operator.console.looks import Sources as Sights
+from tidepool_operator.console.server import ConsoleServer
 from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyRequests
 from tidepool_operator.events import Recorder
 from tidepool_operator.handlers import SELECTORS, Watches
@@ -106,6 +110,7 @@ class Operator:
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
         )
         self._nodes = Nodes(self._open, wanted=settings.reads_nodes)
+        self._prometheus = history
         self._autoscaler = Autoscaler(
             self._view,
             history,
@@ -152,6 +157,9 @@ class Operator:
             Work.RUN: self._runs,
         }
         self.health = HealthServer(self.complaints, self._gauges, self.figures)
+        self._looks = self._make_looks(client.clock.now)
+        hub = Hub(self._looks, EVERY_SECONDS, client.clock.now)
+        self.console = ConsoleServer(hub, settings.console_hosts)
         self.store.listen(self._changed)
 
     def stop(self) -> None:
@@ -165,6 +173,10 @@ class Operator:
             stack.push_async_callback(self.health.close)
             stack.push_async_callback(self._sidecars.close)
             stack.push_async_callback(self._gateway_runs.close)
+            if self._settings.console:
+                await self.console.start(self._settings.console_host, self._settings.console_port)
+                stack.push_async_callback(self._looks.close)
+                stack.push_async_callback(self.console.close)
             await self._wait_for_kinds()
             watches = Watches(
                 self.store,
@@ -212,6 +224,23 @@ class Operator:
             },
             "orphans": self._orphans.count,
         }
+
+    def _make_looks(self, clock: Callable[[], float]) -> Looks:
+        """What the console shows, from what this process knows; nothing runs until somebody looks."""
+        return Looks(
+            Sights(
+                store=self.store,
+                figures=self._prometheus,
+                scaler=self._autoscaler,
+                decision=self._autoscaler.board.get,
+                demand=self._autoscaler.gateways.demand,
+                loads=self._sidecars.loads,
+                runs=self._gateway_runs,
+                leads=self._leading,
+                clock=clock,
+                interval_seconds=self._settings.scale_interval_seconds,
+            )
+        )
 
     def _render(self) -> RenderSettings:
         trust = self._callers()

@@ -14,9 +14,10 @@ from tidepool_api.scaling import Mode
 from tidepool_operator.errors import OperatorError
 from tidepool_operator.foresight import Foresight
 from tidepool_operator.pool.status import FIGURES_SECONDS, live_figures
-from tidepool_operator.scaling.ahead import recalled, started
+from tidepool_operator.scaling.ahead import recalled, started, startup_p90
 from tidepool_operator.scaling.decide import decide, refused
 from tidepool_operator.scaling.model import Decision, Demand, Memory, PoolReading, ScaledPool
+from tidepool_operator.scaling.record import Record
 from tidepool_operator.telemetry.history import Past, Work
 
 log = logging.getLogger(__name__)
@@ -200,6 +201,14 @@ class Autoscaler:
     def coverage(self) -> Mapping[str, float]:
         """Share of recent demand that lay within its 90 % band, by pool."""
         return self._foresight.coverage()
+
+    def recorded(self, key: str) -> Record | None:
+        """A pool's demand of the past, where it is kept: of pools that predict, by who leads."""
+        return self._foresight.record(key)
+
+    def startup_seconds(self, key: str) -> float:
+        """How long a pod of the pool takes until it serves, 90th percentile."""
+        return startup_p90(self._memory.get(key, Memory()))
 
     def on_demand(self, key: str) -> None:
         """Somebody asks for the pool: look at it at once if it is at zero."""

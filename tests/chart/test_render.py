@@ -38,6 +38,7 @@ EVERYTHING: dict[str, Any] = {
     "gateway.service.annotations": {"a": "b"},
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
     "operator.extraArgs": ["--verbose"],
+    "operator.console": {"hosts": ["tidepool.example"], "service": {"enabled": True, "annotations": {"a": "b"}}},
     "operator.serviceAccount.annotations": {"a": "b"},
     "trust.enabled": True,
     "gateway.workers": 2,
@@ -226,6 +227,9 @@ def test_the_operator_learns_what_it_must_know(render: Render) -> None:
         "TIDEPOOL_READ_NODES": "false",
         "TIDEPOOL_SIDECAR_TLS_SECRET": "pods-tls",
         "TIDEPOOL_SIDECAR_TLS_SERVER_NAME": "tidepool-sidecar",
+        "TIDEPOOL_CONSOLE": "true",
+        "TIDEPOOL_CONSOLE_HOST": "0.0.0.0",
+        "TIDEPOOL_CONSOLE_HOSTS": "tidepool.example",
     }
     # The gateways and the sidecars are one program and one image.
     assert _container(pods[GATEWAY])["image"] == "r.example/router:1.2"
@@ -446,6 +450,31 @@ def test_gateways_and_the_operator_prove_themselves_unless_that_is_switched_off(
     (fleet,) = [each for each in gateway["spec"]["volumes"] if each["name"] == "fleet"]
     assert fleet["configMap"]["optional"] is True
     assert render({}).pods() == render({"trust.enabled": True}).pods()  # the default
+
+
+def test_the_console_is_on_loopback_until_it_has_a_service(render: Render) -> None:
+    plain, shared = render(), render({"operator.console": EVERYTHING["operator.console"]})
+    off = render({"operator.console.enabled": False, "operator.console.service.enabled": True})
+
+    def heard(chart: Any) -> tuple[bool, str, tuple[str, ...]]:
+        settings = read(["run"], _env(chart.pods()[OPERATOR]))
+        return settings.console, settings.console_host, settings.console_hosts
+
+    assert heard(plain) == (True, "127.0.0.1", ())
+    assert heard(shared) == (True, "0.0.0.0", ("tidepool.example",))
+    assert heard(off)[0] is False
+    assert shared.one("Service", OPERATOR)["spec"]["ports"][0]["targetPort"] == "console"
+    assert _opened(shared) == {8080, contract.CONSOLE_PORT}
+    for chart in (plain, off):
+        assert _opened(chart) == {8080}
+        assert [one for one in chart.all("Service") if one["metadata"]["name"] == OPERATOR] == []
+    ports = {port["name"]: port["containerPort"] for port in _container(plain.pods()[OPERATOR])["ports"]}
+    assert ports == {"health": 8080, "console": contract.CONSOLE_PORT}
+
+
+def _opened(chart: Any) -> set[int]:
+    rules = chart.one("NetworkPolicy", OPERATOR)["spec"]["ingress"]
+    return {port["port"] for rule in rules for port in rule["ports"]}
 
 
 def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
