@@ -91,7 +91,7 @@ sim: setup ## Routing quality in the simulator: minutes of one core; JSON under 
 sim-workflow: setup ## Workflows under the router's policy and others, in the simulator; JSON under build/bench (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m sim.agents $(if $(JOBS),--jobs $(JOBS))
 
-soak: setup ## What takes longer than make test may: a million requests, many examples of each property, the scenarios' soak
+soak: setup ## What takes longer than make test may: a million requests, many examples of each property, long scenarios (ROLLOUT_SECONDS=), the oldest Kubernetes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows --minutes 30
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
@@ -99,6 +99,8 @@ soak: setup ## What takes longer than make test may: a million requests, many ex
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
 	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver or browser) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
+	TIDEPOOL_KUBERNETES=oldest $(BIN)/pytest -q -n 2 --dist loadfile -m "apiserver and not soak" tests
+	TIDEPOOL_KUBERNETES=oldest $(BIN)/pytest -q -s -m "not soak" e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)
 	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES)) \

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cluster import buildah, debian, rootfs
+from cluster import buildah, debian, engine_install, rootfs
 from cluster.console import run_logged, say
 from cluster.locks import exclusive
 from cluster.paths import REPOSITORY, cache_dir
@@ -20,6 +20,14 @@ PROJECT: Mapping[str, tuple[str, ...]] = {
     "tidepool-router": ("router/Containerfile", "router/tidepool_router", *_COMMON),
     "tidepool-operator": ("operator/Containerfile", "operator/tidepool_operator", *_COMMON),
 }
+# Made only when they are asked for by name.
+TESTS: Mapping[str, tuple[str, ...]] = {
+    "tidepool-engine-double": ("tests/fakes/Containerfile", "tests/fakes", "requirements.lock"),
+}
+_SOURCES: Mapping[str, tuple[str, ...]] = {**PROJECT, **TESTS}
+# The engine's tiny model as an image of files.
+MODEL = "tidepool-model"
+ALL = (*_SOURCES, MODEL)
 
 
 def source_key(root: Path, parts: Iterable[str], base: str) -> str:
@@ -93,17 +101,36 @@ def pause_archive() -> tuple[str, Path]:
     return PAUSE, archive
 
 
+def model_archive() -> tuple[str, Path]:
+    """(reference, archive) of an image with the engine's model in /model and nothing else."""
+    engine_install.install()
+    name = f"localhost/{MODEL}:{engine_install.model_key()}"
+    archive = _archive(name)
+    with exclusive(_lock(), "images"):
+        if not archive.exists():
+            container = buildah.run("from", "scratch")
+            try:
+                buildah.run("copy", container, str(engine_install.model_dir()), "/model")
+                buildah.run("commit", "--format=oci", container, name)
+            finally:
+                buildah.run("rm", container)
+            buildah.export(name, archive)
+    return name, archive
+
+
 def project_names() -> dict[str, str]:
     """Image name to full reference, as the sources are now: localhost/tidepool-router:HASH."""
     return {name: _reference(REPOSITORY, name) for name in PROJECT}
 
 
 def _reference(root: Path, name: str) -> str:
-    return f"localhost/{name}:{source_key(root, PROJECT[name], rootfs.rootfs().name)}"
+    return f"localhost/{name}:{source_key(root, _SOURCES[name], rootfs.rootfs().name)}"
 
 
 def project_archive(name: str) -> tuple[str, Path]:
-    """(reference, archive) of one of the project's images; built when its sources changed."""
+    """(reference, archive) of one of the images in ALL; built when what it is made of changed."""
+    if name == MODEL:
+        return model_archive()
     reference = _reference(REPOSITORY, name)
     if _archive(reference).exists():
         return reference, _archive(reference)
@@ -111,12 +138,12 @@ def project_archive(name: str) -> tuple[str, Path]:
     with exclusive(_lock(), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
         # Built from a copy, and named after the copy: the sources may be edited meanwhile.
         context = Path(scratch)
-        for part in PROJECT[name]:
+        for part in _SOURCES[name]:
             _copy(REPOSITORY / part, context / part)
         reference = _reference(context, name)
         archive = _archive(reference)
         if not archive.exists():
-            buildah.build(reference, context / PROJECT[name][0], context, {"BASE": base, "BUILDER": builder})
+            buildah.build(reference, context / _SOURCES[name][0], context, {"BASE": base, "BUILDER": builder})
             buildah.export(reference, archive)
             _forget_older(name, archive)
     return reference, archive
@@ -134,7 +161,7 @@ def kept_references() -> list[str]:
     """References of the project's images that the cache still has."""
     folder = cache_dir() / "images"
     found = []
-    for name in PROJECT:
+    for name in ALL:
         found += [
             f"localhost/{name}:{path.stem.removeprefix(f'{name}-')}" for path in folder.glob(f"{name}-*.tar")
         ]

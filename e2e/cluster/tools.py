@@ -24,6 +24,9 @@ KUBERNETES = Path(__file__).resolve().parent / "go"
 CONTAINERD = KUBERNETES / "containerd"
 PROMETHEUS = KUBERNETES / "prometheus"
 KWOK = KUBERNETES / "kwok"
+# Kubernetes itself is of the newest release that builds here, or of the oldest that is supported.
+RELEASES = {"newest": KUBERNETES, "oldest": KUBERNETES / "oldest"}
+RELEASE_VARIABLE = "TIDEPOOL_KUBERNETES"
 # Sets of tools of other locks are kept so long after their last use.
 _KEPT_DAYS = 14
 
@@ -47,8 +50,17 @@ _KUBERNETES_STAMPS = tuple(
 )
 
 
+def release() -> str:
+    """Which Kubernetes the environment asks for. Raises ToolsError on one that there is not."""
+    name = os.environ.get(RELEASE_VARIABLE) or "newest"
+    if name not in RELEASES:
+        raise ToolsError(f"{RELEASE_VARIABLE}={name}: there are {', '.join(RELEASES)}")
+    return name
+
+
 def _kubernetes(name: str) -> Tool:
-    return Tool(name, f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", _KUBERNETES_STAMPS)
+    folder = RELEASES[release()]
+    return Tool(name, f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", _KUBERNETES_STAMPS, folder)
 
 
 def _containerd(name: str) -> Tool:
@@ -227,3 +239,10 @@ def _build_one(go: str, tool: Tool, folder: Path, position: str) -> None:
         raise ToolsError(f"{error}\nRun the command again to resume; what is built stays.") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def kubernetes_version() -> tuple[int, int]:
+    """Major and minor of the Kubernetes that is built."""
+    versions = module_versions((RELEASES[release()] / "go.mod").read_text())
+    major, minor, *_ = versions["k8s.io/kubernetes"].lstrip("v").split(".")
+    return int(major), int(minor)
