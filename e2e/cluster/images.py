@@ -49,15 +49,16 @@ def _archive(name: str) -> Path:
     return cache_dir() / "images" / f"{name.removeprefix('localhost/').replace(':', '-')}.tar"
 
 
-def _lock() -> Path:
-    return cache_dir() / "images" / "lock"
+def _lock(name: str) -> Path:
+    """One an image: who makes another one need not wait."""
+    return cache_dir() / "images" / f"lock-{name.removeprefix('localhost/').partition(':')[0]}"
 
 
 def base_image(packages: Sequence[str] = rootfs.BASE) -> str:
     """A Debian with these packages in buildah's storage; made when missing."""
     folder = rootfs.rootfs(packages)
     name = f"localhost/tidepool-base:{folder.name}"
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(name), "images"):
         if not buildah.has_image(name):
             tar = cache_dir() / "images" / "base.tar"
             run_logged("pack the base system", ["tar", "--numeric-owner", "-C", str(folder), "-cf", str(tar), "."])
@@ -77,7 +78,7 @@ def base_archive() -> tuple[str, Path]:
     """(name, archive) of the engine's base image."""
     name = base_image()
     archive = _archive(name)
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(name), "images"):
         if not archive.exists():
             buildah.export(name, archive)
     return name, archive
@@ -86,7 +87,7 @@ def base_archive() -> tuple[str, Path]:
 def pause_archive() -> tuple[str, Path]:
     """(name, archive) of the program that holds a pod's namespaces: busybox's sleep."""
     archive = _archive(PAUSE)
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(PAUSE), "images"):
         if not archive.exists():
             busybox = debian.unpacked("busybox-static") / "bin" / "busybox"
             container = buildah.run("from", "scratch")
@@ -106,7 +107,7 @@ def model_archive() -> tuple[str, Path]:
     engine_install.install()
     name = f"localhost/{MODEL}:{engine_install.model_key()}"
     archive = _archive(name)
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(name), "images"):
         if not archive.exists():
             container = buildah.run("from", "scratch")
             try:
@@ -135,7 +136,7 @@ def project_archive(name: str) -> tuple[str, Path]:
     if _archive(reference).exists():
         return reference, _archive(reference)
     base, builder = base_image(), base_image(rootfs.BUILDER)
-    with exclusive(_lock(), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
+    with exclusive(_lock(name), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
         # Built from a copy, and named after the copy: the sources may be edited meanwhile.
         context = Path(scratch)
         for part in _SOURCES[name]:
@@ -152,7 +153,7 @@ def project_archive(name: str) -> tuple[str, Path]:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     else:
         shutil.copy2(source, target)
 
