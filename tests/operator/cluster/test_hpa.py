@@ -71,10 +71,10 @@ async def metrics(live: Live, tmp_path: Path) -> AsyncIterator[Metrics]:
     root = f"/apis/{GROUP}/v1beta1"
     app.router.add_get(root, made.resources)
     app.router.add_get(f"{root}/namespaces/{live.namespace}/{METRIC}", made.value)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context, shutdown_timeout=0.1)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
         port = runner.addresses[0][1]
         name = {"name": "metrics", "namespace": live.namespace}
