@@ -305,6 +305,27 @@ def test_the_operator_has_no_power_that_it_does_not_need(render: Render, values:
     assert not [power for power in powers if power[2] in {"escalate", "bind", "impersonate", "deletecollection"}]
 
 
+def test_the_page_lists_the_rules_that_the_chart_has_and_no_other(render: Render) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = page.partition("## What the operator may do")[2].partition("\n## ")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row.startswith("| ")][1:]
+    told = {
+        (group, resource.strip(), verb)
+        for group, resources, verbs in rows
+        for resource in resources.partition(", of the")[0].partition(", with")[0].split(",")
+        for verb in verbs.split(", ")
+    }
+    rules = [rule for rule in _rules(render({}), "operator") if "resourceNames" not in rule]
+
+    assert told == {
+        (group or "core", resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def test_with_a_list_of_namespaces_nothing_reaches_further(render: Render) -> None:
     chart = render({"watchNamespaces": ["team-a", "team-b"], "rbac.aggregate": False})
 
