@@ -114,6 +114,9 @@ HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
 HEADER_PROOF: Final = "x-tidepool-proof"
 # From a gateway to a sidecar: prompt tokens whose KV blocks another pod's engine hands over.
 HEADER_TRANSFERRED: Final = "x-tidepool-transferred"
+# From a gateway to a sidecar, with a large body that names its model last: JSON with `model`, and where the body
+# has them `stream`, `max_tokens` and `n`.
+HEADER_FACTS: Final = "x-tidepool-facts"
 # Response headers.
 HEADER_POOL: Final = "x-tidepool-pool"  # the pool that served a request of a pool with `traffic`
 HEADER_POD: Final = "x-tidepool-pod"

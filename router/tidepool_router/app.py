@@ -43,8 +43,8 @@ from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.handled import HandlerApplication
+from tidepool_router.proxy.listening import Server
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.settings import Options, read_sidecar_settings
@@ -103,7 +103,7 @@ async def serving(options: Options) -> AsyncIterator[Running]:
 
     Raises SettingsError when a file, flag or port cannot be used.
     """
-    services = Services(options.limits)
+    services = Services(options.limits, options.bodies_folder)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(services.close)
         services.pools.start()

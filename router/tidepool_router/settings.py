@@ -73,6 +73,7 @@ class Options:
     pod_ca: Path | None = None
     pod_server_name: str | None = None
     proof_file: Path | None = None
+    bodies_folder: Path | None = None  # None: the system's temporary one
     control_host: str = ""  # empty: as `host`
     fleet_writer: Writer = Writer.NOBODY
     trust_file: Path | None = None
@@ -106,6 +107,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         pod_ca=given.pod_ca,
         pod_server_name=given.pod_server_name,
         proof_file=given.proof_file,
+        bodies_folder=given.bodies_folder,
     )
     if (given.tls_cert is None) != (given.tls_key is None):
         raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")
@@ -354,6 +356,13 @@ def _add_common(role: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="service account token that is sent to pods and peers as our proof; reloaded",
+    )
+    role.add_argument(
+        "--bodies-folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where bodies of more than --replay-bytes lie that name their model last; default: the system's "
+        "temporary folder",
     )
     role.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     tracing.add_flags(role)

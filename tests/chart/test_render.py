@@ -507,6 +507,21 @@ def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
     assert found == [1, 4]
 
 
+def test_large_bodies_lie_on_a_volume_that_is_larger_than_their_bound(render: Render) -> None:
+    pod = render({"gateway.workers": 2, "gateway.largeBodies.bytes": 1 << 30}).pods()[GATEWAY]
+    options = parse(_container(pod)["args"], {})
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "bodies"]
+    mounts = {each["mountPath"]: each["name"] for each in _container(pod)["volumeMounts"]}
+
+    assert options.limits.max_stored_bytes == (1 << 30) // 2  # each worker keeps a bound of its own
+    assert mounts[str(options.bodies_folder)] == "bodies"
+    assert int(volume["emptyDir"]["sizeLimit"]) > 1 << 30
+
+    without = render({"gateway.largeBodies.bytes": 0}).pods()[GATEWAY]
+    assert parse(_container(without)["args"], {}).limits.max_stored_bytes == 0
+    assert "bodies" not in {each["name"] for each in without["spec"]["volumes"]}
+
+
 def test_a_gateway_that_keeps_runs_in_a_file_is_one_alone(render: Render, helm: Program) -> None:
     keeping = {"persistentVolumeClaim": "runs", "allowedHosts": ["search.tools", "*.tools:8080"]}
     deployment = render({"gateway.workflows": keeping, "gateway.replicas": 1}).one("Deployment", GATEWAY)

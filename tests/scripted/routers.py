@@ -18,8 +18,8 @@ from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.listening import Server
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.tls import Trust
@@ -47,6 +47,7 @@ class RunningRouter:
             "open entries": self.live(),
             "body bytes": self.services.bodies_bytes,
             "replay bytes": self.services.replay.held_bytes,
+            "bytes on disk": self.services.spools.held_bytes,
             "tasks": len(self.services.tasks),
         }
         return {name: count for name, count in counts.items() if count}

@@ -22,6 +22,7 @@ from tidepool_router.proxy.begin import (
     refuse_path,
     renamed,
     spend_deadline,
+    tell_facts,
     tell_of_refusal,
     turn_away,
     write_response,
@@ -31,6 +32,7 @@ from tidepool_router.proxy.firststep import FirstStep, claims_blocks
 from tidepool_router.proxy.keyed import charge, cover, require_model, restricted, used_tokens, within_grant
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.spool import StoredFeed
 from tidepool_router.tracing.life import Life
 from tidepool_router.usage.tally import Tally
 from tidepool_router.wire.answers import AnswerReader
@@ -137,14 +139,19 @@ class Gateway:
         facts, pool = self._route(request, route, grant)
         table = pool.traffic
         apart = pool.prefill is not None
-        if request.feed is not None and (apart or table is not None or (pool.adapters and restricted(grant))):
-            # Rules may look at all of it; and a second `model` behind the front would count for the engine.
+        feed = request.feed
+        stored = feed is not None and isinstance(feed, StoredFeed)
+        # A second `model` behind the front would count for the engine; rules may look at all of it.
+        second = feed is not None and not stored and bool(pool.adapters) and restricted(grant)
+        if second or (feed is not None and (apart or table is not None)):
             raise NotYet("the whole body decides")
         if facts.model != pool.engine_model:
             if facts.model in pool.adapters:
                 facts = msgspec.structs.replace(facts, adapter=facts.model)
             elif table is None:
                 request.body = renamed(request, pool.engine_model)
+        if stored:
+            tell_facts(request, facts, facts.adapter or pool.engine_model)
         # Last of what may refuse: from here on the exchange settles what was charged.
         charged = None
         if grant is not None:

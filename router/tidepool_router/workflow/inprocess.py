@@ -14,7 +14,8 @@ from tidepool_api import contract
 from tidepool_router.errors import RouterError
 from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.server import Server, ServerConnection
+from tidepool_router.proxy.listening import Server
+from tidepool_router.proxy.server import ServerConnection
 
 MAX_ANSWER_BYTES: Final = 4 << 20
 
