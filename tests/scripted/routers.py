@@ -26,7 +26,7 @@ from tidepool_router.tls import Trust
 from tidepool_router.usage.tally import Tally
 
 # Long enough for a slow machine where a test does not wait for them, and looked at often where it does.
-QUICK = Limits(connect_seconds=1.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
+QUICK = Limits(connect_seconds=10.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
 
 
 @dataclass

@@ -149,13 +149,14 @@ class Sidecar:
         settings = self.state.settings
         if not believed:
             request.special.pop(FACTS, None)
+        stored = isinstance(feed, StoredFeed)
         told = request.special.get(FACTS)
-        if told is not None:
+        if told is not None and not stored:
             facts = with_told(facts, told)
         named = bool(facts.model) or GATEWAY_MARK in request.special  # gateways have replaced any alias
         if (settings.aliases and not named) or (self.state.watch.probe.adapters and not facts.model):
             raise NotYet("the model may stand behind the front")
-        if isinstance(feed, StoredFeed):
+        if stored:
             if settings.engine_priority:
                 raise NotYet("the priority is written into what is in memory")
         elif facts.model in settings.aliases and not feed.model_at:

@@ -142,9 +142,9 @@ def test_streams_to_idle_pods_spread_although_one_was_slow_while_it_had_work(clo
                 pool.pod_heard(pod, replace(READY, seq=seq, kv_capacity_tokens=100_000))
 
     def chosen() -> set[str]:
-        held = [must_pick(pool, prompt(100 + number, stream=True)) for number in range(3)]
+        held = [must_pick(pool, prompt(100 + number)) for number in range(3)]
         for reservation in held:
-            reservation.close(Outcome.CANCELLED, clock.now)
+            reservation.close(Outcome.CANCELLED, clock())
         return {reservation.endpoint.key for reservation in held}
 
     heartbeats(1)

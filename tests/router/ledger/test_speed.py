@@ -100,7 +100,7 @@ def slowed(times: float, kind: str = "") -> tuple[PodSpeed, PodSpeed]:
 @pytest.mark.parametrize(
     ("kind", "times", "rest_seconds", "low", "high", "why"),
     [
-        ("", 3.0, 2, 2.0, 3.0, "a pause between two requests changes little"),
+        ("", 3.0, 2, 1.6, 3.0, "a pause between two requests changes little"),
         ("", 3.0, 120, 1.0, 1.15, "after two minutes it is as any other"),
         ("", 0.4, 120, 0.85, 1.0, "what was fast is no more sought for it either"),
         ("l4", 3.0, 120, 1.0, 1.15, "nor does its kind make it slow"),
