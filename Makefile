@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help vendor lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help vendor pictures lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ $(STAMP): pyproject.toml requirements.lock
 
 vendor: setup ## Take the console's chart library from its npm package again (VERSION=, else the one that is there)
 	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.vendor $(VERSION)
+
+pictures: setup ## Take docs/images anew from a made-up cluster, in a headless Chromium
+	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.pictures
 
 lock: setup ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --upgrade \

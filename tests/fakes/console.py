@@ -1,7 +1,7 @@
 """Clusters for the console: as many pools as wanted, with all states, and a server of the page over them."""
 
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +112,11 @@ class World:
     loads: dict[str, LoadReport] = field(default_factory=dict)
     leader: bool = True
     now: float = NOW
+    clock: Callable[[], float] | None = None  # else it is always `now`
     version: int = 0
+
+    def time(self) -> float:
+        return self.now if self.clock is None else self.clock()
 
     def sources(self) -> Sources:
         async def loads(pods: Iterable[Object]) -> Mapping[str, LoadReport]:
@@ -128,7 +132,7 @@ class World:
             loads=loads,
             runs=self.runs,
             leads=lambda: self.leader,
-            clock=lambda: self.now,
+            clock=self.time,
         )
 
     def put(self, kind: Any, item: Object) -> None:
@@ -146,7 +150,7 @@ class World:
 
     def hub(self, every: Mapping[What, float] | None = None) -> Hub:
         """Views are made often, unless `every` says how often."""
-        return Hub(Looks(self.sources()), every or dict.fromkeys(What, 0.05), lambda: self.now)
+        return Hub(Looks(self.sources()), every or dict.fromkeys(What, 0.05), self.time)
 
 
 def condition(kind: str, reason: str, message: str = "", *, holds: bool = True) -> Object:
