@@ -103,7 +103,6 @@ soak: setup ## What takes longer than make test may: a million requests, many ex
 	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver or browser) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 	TIDEPOOL_KUBERNETES=oldest $(BIN)/pytest -q -n 2 --dist loadfile -m "apiserver and not soak" tests
-	TIDEPOOL_KUBERNETES=oldest $(BIN)/pytest -q -s -m "not soak" e2e
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)
 	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES)) \

@@ -93,11 +93,4 @@ SHARDS: Final = Rule(
         or spec.parallelism.tensor * spec.parallelism.pipeline == spec.accelerator.count * spec.parallelism.hosts
     ),
     field=".parallelism",
-    expression="'tensor %d x pipeline %d does not fit accelerator.count %d x hosts %d; make the products equal'"
-    ".format([self.parallelism.tensor, self.parallelism.pipeline,"
-    " self.accelerator.count, self.parallelism.hosts])",
-    words=lambda spec: (
-        f"tensor {spec.parallelism.tensor} x pipeline {spec.parallelism.pipeline} does not fit "
-        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the products equal"
-    ),
 )

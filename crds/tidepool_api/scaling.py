@@ -35,12 +35,6 @@ BOUNDS: Final = Rule(
     "is below minReplicas; raise maxReplicas or lower minReplicas",
     holds=lambda scaling: scaling.max_replicas >= scaling.min_replicas,
     field=".maxReplicas",
-    expression="'%d is below minReplicas %d; raise maxReplicas or lower minReplicas'"
-    ".format([self.maxReplicas, self.minReplicas])",
-    words=lambda scaling: (
-        f"{scaling.max_replicas} is below minReplicas {scaling.min_replicas}; "
-        "raise maxReplicas or lower minReplicas"
-    ),
 )
 # Whether the numbers are those of a clock, and the zone one that exists, only the operator can tell.
 CRON_PATTERN: Final = r"^[0-9A-Za-z*/,#-]+( +[0-9A-Za-z*/,#-]+){4}$"

@@ -113,7 +113,7 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.parallelism": {"tensor": 2}},
         {"spec.parallelism": {"tensor": 4}},
         "spec.parallelism",
-        "tensor 4 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+        "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
     ),
     ("spec", "has --kv-transfer-config"): Change(
         {**APART, "spec.engine": {"args": ["--max-num-seqs=8"]}},
@@ -235,7 +235,7 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "accelerator": {"count": 0}}},
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "accelerator": {"count": 2}}},
         "spec.scaling.variants[0].parallelism",
-        "tensor 1 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+        "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
     ),
     ("spec.scaling.variants[]", "more than one host is not built yet"): Change(
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "parallelism": {"hosts": 1}}},
@@ -256,7 +256,7 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.scaling": {"minReplicas": 2, "maxReplicas": 2}},
         {"spec.scaling": {"minReplicas": 2, "maxReplicas": 1}},
         "spec.scaling.maxReplicas",
-        "1 is below minReplicas 2; raise maxReplicas or lower minReplicas",
+        "is below minReplicas; raise maxReplicas or lower minReplicas",
     ),
     ("spec.scaling", "has a schedule whose minReplicas"): Change(
         {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 9, "maxReplicas": 9}]},

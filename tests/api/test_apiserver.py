@@ -268,12 +268,12 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl, document: Json, said
         (
             minimal("bad", scaling={"minReplicas": 4, "maxReplicas": 2}),
             'The ModelPool "bad" is invalid: spec.scaling.maxReplicas: Invalid value: '
-            "2 is below minReplicas 4; raise maxReplicas or lower minReplicas",
+            "is below minReplicas; raise maxReplicas or lower minReplicas",
         ),
         (
             minimal("bad", parallelism={"tensor": 4}),
             'The ModelPool "bad" is invalid: spec.parallelism: Invalid value: '
-            "tensor 4 x pipeline 1 does not fit accelerator.count 1 x hosts 1; make the products equal",
+            "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
         ),
         (
             minimal("bad", parallelism={"tensor": 2, "hosts": 2}),
