@@ -131,7 +131,7 @@ GUARDS = (
     Guard(
         14, "a pod is ready before those who send to it know of it",
         "operator/cluster/test_operator.py::test_a_pod_is_known_to_gateways_before_it_is_ready",
-        f"{_POOL}/render.py", '        "publishNotReadyAddresses": True,\n', "",
+        f"{_POOL}/prefill.py", '"publishNotReadyAddresses": True, ', "",
     ),
     Guard(
         15, "a CRD that was left behind drops fields in silence",

@@ -180,9 +180,9 @@ async def test_who_answered_then_answers_again(pool: str) -> None:
     asked_models = []
 
     class Client:
-        async def post(self, path: str, headers: Any, body: bytes, on_bytes: Any) -> tuple[int, bytes]:
+        async def post(self, path: str, headers: Any, body: bytes, on_bytes: Any) -> tuple[int, bytes, float]:
             asked_models.append(json.loads(body)["model"])
-            return 200, said("x")
+            return 200, said("x"), 0.0
 
     states = {name: SimpleNamespace(config=SimpleNamespace(models=[name])) for name in ("small", "large")}
     fleet: Any = SimpleNamespace(pools=states, route=states.get)
