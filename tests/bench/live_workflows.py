@@ -119,9 +119,7 @@ class Client:
         self._gates = {spec.name: Gate(spec.slots) for spec in POOLS}
         self._qualities = {spec.name: spec.quality for spec in POOLS}
 
-    async def post(
-        self, path: str, headers: Mapping[str, str], body: bytes, on_bytes: Any = None
-    ) -> tuple[int, bytes]:
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes, on_bytes: Any = None) -> Any:
         """InProcess."""
         asked = _ASKED.get()
         document = json.loads(body)
@@ -129,15 +127,15 @@ class Client:
         document["max_tokens"] = max(1, asked.stage.output_tokens // _COARSE)
         content = json.dumps(document).encode()
         if self._policy == Ours.name:
-            status, answer = await self._inner.post(path, headers, content, on_bytes)
+            answer = await self._inner.post(path, headers, content, on_bytes)
         else:
             async with self._gates[pool].place(self._key(asked, pool)):
-                status, answer = await self._inner.post(path, headers, content, on_bytes)
-        if status == 200:
+                answer = await self._inner.post(path, headers, content, on_bytes)
+        if answer[0] == 200:
             asked.life.stages += 1
             asked.life.output_tokens += asked.stage.output_tokens
             asked.life.quality += self._qualities[pool]
-        return status, answer
+        return answer
 
     def _key(self, asked: Asked, pool: str) -> float:
         if self._policy == RoundRobin.name:

@@ -150,10 +150,16 @@ def _workflows(journal: SqlJournal, times: Times) -> Workflows:
     return workflows
 
 
+class Lost(Exception):
+    """The store of a run was away for longer than its lease; another gateway would go on with it."""
+
+
 async def _run(workflows: Workflows, times: Times) -> None:
     begun = time.perf_counter()
     driver = await workflows.begin(workflows.find("w"), Called({"text": "y" * 500}, background=True), {}, None)
     await driver.over()
+    if driver.lost:
+        raise Lost(f"{driver.claim.run.id} was let go")
     times.over(driver.claim.run.id, begun, time.perf_counter())
     assert driver.summary is not None
     assert driver.summary.verdict == "Succeeded", driver.summary
@@ -221,7 +227,7 @@ async def grow(place: str, seconds: float) -> dict[str, float]:
         while time.monotonic() < began + seconds:
             try:
                 await _run(workflows, times)
-            except Refused:  # a busy machine's store: it is asked again, as clients do
+            except (Refused, Lost):  # a busy machine's store: it is asked again, as clients do
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
             times.waits.clear()
