@@ -114,11 +114,6 @@ GUARDS = (
         f"{_POOL}/plan.py", "    if observed.pool.metadata.deletion_timestamp:\n", "    if False:\n",
     ),
     Guard(
-        10, "nothing of it is made again behind the garbage collector's back",
-        "operator/cluster/test_deletion.py::test_a_deleted_pool_leaves_nothing_and_nothing_is_made_again",
-        f"{_POOL}/plan.py", "    if observed.pool.metadata.deletion_timestamp:\n", "    if False:\n",
-    ),
-    Guard(
         11, "an upgrade of the operator restarts every engine",
         "operator/pool/test_render.py::test_a_new_router_image_is_no_new_revision",
         f"{_POOL}/revision.py", 'container["image"] = ""', "pass",
