@@ -28,6 +28,8 @@ COMPONENT_LABEL: Final = f"{GROUP}/component"
 ROLE_MIXED: Final = "mixed"
 ROLE_PREFILL: Final = "prefill"
 ROLE_DECODE: Final = "decode"
+# Pods of a replica that spans several nodes, but the first: an engine without a router.
+ROLE_WORKER: Final = "worker"
 COMPONENT_GATEWAY: Final = "gateway"
 COMPONENT_OPERATOR: Final = "operator"
 

@@ -80,7 +80,11 @@ class Parallelism(Document):
 
     tensor: Ways = Field(default=1, description="Devices that share each layer.")
     pipeline: Ways = Field(default=1, description="Stages that the layers are split into.")
-    hosts: Ways = Field(default=1, description="Nodes of one replica.")
+    hosts: Ways = Field(
+        default=1,
+        description="Nodes of one replica. More than 1 makes each replica a group of pods, by a LeaderWorkerSet, "
+        "which the cluster must have.",
+    )
 
 
 # Of whatever has an accelerator and a parallelism.

@@ -34,6 +34,19 @@ APART_PIPELINE: Final = Rule(
     holds=lambda spec: spec.disaggregation is None or spec.parallelism.pipeline == 1,
     field=".parallelism.pipeline",
 )
+# Ranks of an engine are laid out in equal parts over its nodes.
+EVEN_HOSTS: Final = Rule(
+    "self.parallelism.tensor * self.parallelism.pipeline % self.parallelism.hosts == 0",
+    "does not divide tensor x pipeline; each node has as many parts of the model as the others",
+    holds=lambda spec: spec.parallelism.tensor * spec.parallelism.pipeline % spec.parallelism.hosts == 0,
+    field=".parallelism.hosts",
+)
+APART_HOSTS: Final = Rule(
+    "!has(self.disaggregation) || self.parallelism.hosts == 1",
+    "is more than 1, and with disaggregation an engine is one pod; set it to 1",
+    holds=lambda spec: spec.disaggregation is None or spec.parallelism.hosts == 1,
+    field=".parallelism.hosts",
+)
 # The engines find each other by these, which the operator sets for each pod.
 _SIDE_CHANNEL: Final = "VLLM_NIXL_SIDE_CHANNEL_"
 APART_ENV: Final = Rule(
@@ -51,6 +64,16 @@ NAME: Final = Rule(
     f"must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a letter, since "
     "Services are named after it; choose another name",
     holds=lambda pool: re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", pool.metadata.name) is not None,
+    field=".metadata.name",
+)
+# A StatefulSet's name and its revision's hash make a label of its pods, and groups have numbers of up to 4 digits.
+MAX_GROUP_NAME_LENGTH: Final = 35
+GROUP_NAME: Final = Rule(
+    "!has(self.spec.parallelism) || self.spec.parallelism.hosts == 1"
+    f" || size(self.metadata.name) <= {MAX_GROUP_NAME_LENGTH}",
+    f"must be at most {MAX_GROUP_NAME_LENGTH} characters where parallelism.hosts is above 1, since StatefulSets "
+    "are named after it; choose another name",
+    holds=lambda pool: pool.spec.parallelism.hosts == 1 or len(pool.metadata.name) <= MAX_GROUP_NAME_LENGTH,
     field=".metadata.name",
 )
 OWN_ALIAS: Final = Rule(
@@ -147,6 +170,7 @@ class ModelPoolSpec(Ruled):
 
     RULES = (
         SHARDS, SAME_NAMESPACE, CACHED, ADAPTER_CACHE, ADAPTER_ARGS, MIXED, APART_ARGS, APART_ENV, APART_PIPELINE,
+        EVEN_HOSTS, APART_HOSTS,
     )  # fmt: skip
 
     model: Model = Field(description="What is served, and under which names.")
@@ -192,7 +216,7 @@ class ModelPoolSpec(Ruled):
 class ModelPool(Ruled):
     """A pool of engines that serve one model."""
 
-    RULES = (NAME, OWN_ALIAS, OWN_ADAPTER, OWN_TRAFFIC)
+    RULES = (NAME, GROUP_NAME, OWN_ALIAS, OWN_ADAPTER, OWN_TRAFFIC)
 
     api_version: str = API_VERSION
     kind: str = KIND

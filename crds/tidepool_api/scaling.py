@@ -62,7 +62,7 @@ SCHEDULED_BOUNDS: Final = Rule(
 
 ONE_HOST: Final = Rule(
     "self.parallelism.hosts <= 1",
-    "more than one host is not built yet; set hosts to 1",
+    "is more than 1, and a variant's replica is one pod; set it to 1",
     holds=lambda variant: variant.parallelism.hosts <= 1,
     field=".parallelism.hosts",
 )

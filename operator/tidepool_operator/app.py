@@ -245,7 +245,7 @@ class Operator:
     def _render(self) -> RenderSettings:
         trust = self._callers()
         image, namespace = self._settings.router_image, self._settings.namespace
-        return RenderSettings(image, namespace, trust, self._schema.stale, self._tls)
+        return RenderSettings(image, namespace, trust, self._schema.stale, self._tls, self._schema.groups)
 
     def _callers(self) -> TrustedCallers | None:
         return None if self._trust is None else self._trust.callers

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tidepool_api.contract import ENGINE_CONTAINER, TLS_LABEL, VARIANT_LABEL
+from tidepool_api.contract import ENGINE_CONTAINER, ROLE_PREFILL, ROLE_WORKER, TLS_LABEL, VARIANT_LABEL
 from tidepool_api.routing import FleetPool, FleetWorkflow
 from tidepool_api.scaling import Scaling
 from tidepool_operator.arbiter import Asks
@@ -17,7 +17,7 @@ from tidepool_operator.pool.model import Observed, RenderSettings, parse_time
 from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
-from tidepool_operator.pool.roles import is_prefill
+from tidepool_operator.pool.roles import role
 from tidepool_operator.pool.room import shape_of
 from tidepool_operator.pool.sidecar_tls import endpoints, prefill_endpoints
 from tidepool_operator.pool.variants import device_of, rendered
@@ -112,7 +112,9 @@ class View:
     def _secured(self, pool: FleetPool, key: Key) -> FleetPool:
         """Pods from before TLS was wanted are asked for as long as there are any."""
         pods = self._store.of_pool(POD, key)
-        all_have_it = all((pod["metadata"].get("labels") or {}).get(TLS_LABEL) for pod in pods)
+        all_have_it = all(
+            (pod["metadata"].get("labels") or {}).get(TLS_LABEL) for pod in pods if role(pod) != ROLE_WORKER
+        )
         found = endpoints(key.name, key.namespace, all_have_it=all_have_it)
         apart = pool.prefill
         if apart is not None:
@@ -138,7 +140,7 @@ class View:
         return tuple(found)
 
     def asks(self, key: str) -> Asks | None:
-        """What a pool's pods ask for, None while its spec is unsound; rendered once a generation."""
+        """What a pool's pods ask for, found once a generation; None: unsound, or a replica is several pods."""
         namespace, _, name = key.partition("/")
         raw = self._store.get(MODEL_POOL, Key(namespace, name))
         if raw is None:
@@ -175,7 +177,7 @@ class View:
                 pod["metadata"].get("uid", ""),
             )
             for pod in self._store.of_pool(POD, key)
-            if not pod["metadata"].get("deletionTimestamp") and not is_prefill(pod)
+            if not pod["metadata"].get("deletionTimestamp") and role(pod) not in (ROLE_PREFILL, ROLE_WORKER)
         )
 
 
@@ -224,8 +226,8 @@ def _mix(raw: Object, spec: ScalingSpec, pods: Sequence[LivePod]) -> Mapping[str
 
 def _asks_of(raw: Object) -> Asks | None:
     pool, problems = read(raw)
-    if problems:
-        return None
+    if problems or pool.spec.parallelism.hosts > 1:
+        return None  # shares are counted in pods, and such a replica is a group of them
     # Which router it will be makes no difference to what the pod asks for.
     observed = Observed(pool=pool, raw_status={}, settings=RenderSettings("router", ""))
     made = rendered(observed)

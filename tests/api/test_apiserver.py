@@ -276,11 +276,6 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl, document: Json, said
             "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
         ),
         (
-            minimal("bad", parallelism={"tensor": 2, "hosts": 2}),
-            'The ModelPool "bad" is invalid: spec.parallelism.hosts: Forbidden: '
-            "more than 1 is not built yet; set it to 1 (planned: replicas that span several nodes)",
-        ),
-        (
             minimal("bad", rollout={"drainTimeout": "5 minutes"}),
             '* spec.rollout.drainTimeout: Invalid value: "5 minutes": '
             "is not a duration; write it like 1500ms, 60s or 1h30m",

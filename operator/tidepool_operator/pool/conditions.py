@@ -135,7 +135,7 @@ def _old_router(picture: Picture) -> str:
     if picture.new is None or picture.new.deployment is None or picture.rendered is None:
         return ""
     runs = router_image(picture.new.deployment)
-    newest = router_image({"spec": {"template": picture.rendered.template}})
+    newest = router_image({"kind": "Deployment", "spec": {"template": picture.rendered.template}})
     if runs == newest:
         return ""
     return f" Its routers are {runs}; a new value of spec.rollout.restart brings {newest}."

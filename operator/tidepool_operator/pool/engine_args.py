@@ -11,7 +11,7 @@ from typing import Final
 from tidepool_api.contract import ENGINE_PORT, ROLE_DECODE, ROLE_MIXED, ROLE_PREFILL
 from tidepool_api.engine import Engine, Preset
 from tidepool_api.modelpool import ModelPool
-from tidepool_operator.pool import adapters, cache
+from tidepool_operator.pool import adapters, cache, groups
 from tidepool_operator.pool.cache import Way
 from tidepool_operator.pool.model import Object
 
@@ -50,7 +50,7 @@ def model_volume(pool: ModelPool) -> Object | None:
 def arguments(pool: ModelPool, role: str = ROLE_MIXED) -> tuple[str, ...]:
     """All arguments of the engine, in a fixed order, the user's own last."""
     made = (*_fixed(pool), *_engine(pool.spec.engine), *_parallelism(pool), *adapters.arguments(pool))
-    return (*made, *_transfer(role), *pool.spec.engine.args)
+    return (*made, *_transfer(role), *groups.arguments(pool), *pool.spec.engine.args)
 
 
 def _fixed(pool: ModelPool) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from tidepool_api.contract import ROLE_PREFILL, VARIANT_LABEL
 from tidepool_api.status import AdapterState
-from tidepool_operator.pool import adapters, progress, render, roles, variants, zero
+from tidepool_operator.pool import adapters, groups, progress, render, roles, variants, zero
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.conditions import Picture
 from tidepool_operator.pool.diagnosis import Finding, deployment_finding
@@ -26,6 +26,8 @@ from tidepool_operator.pool.victims import choose
 _LEFTOVER_SECONDS: Final = 2.0
 # Deployments without pods that are kept for a change back: they have passed the dry run, and show what was.
 HISTORY: Final = 2
+# Which kinds the cluster has is found out when the operator starts.
+_KINDS_SECONDS: Final = 1.0
 # Room that others make is told by nobody.
 _ROOM_SECONDS: Final = 2.0
 
@@ -46,15 +48,28 @@ def plan(observed: Observed, now: float) -> Plan:
         return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, "; ".join(observed.problems)), now)
     made = variants.rendered(observed, there(observed), any_role=roles.others_serve(observed))
     apart = render.render_prefill(observed.pool, observed.settings)
+    refusal = _refusal(observed, made if apart is None else (*made, apart))
+    if refusal is not None:
+        return _refused(observed, made, revisions, refusal, now)
+    if _grouped(observed) and observed.settings.groups is None:
+        return Plan(requeue_after_seconds=_KINDS_SECONDS)
+    return _serve(observed, variants.parts(observed, made, revisions), roles.side(observed, apart, prefills), now)
+
+
+def _refusal(observed: Observed, made: Sequence[render.Rendered]) -> Finding | None:
+    """Why nothing of a sound spec can be acted on here."""
     if observed.taken:
         what = f"{', '.join(observed.taken)} exists already and does not belong to this pool"
-        return _refused(observed, made, revisions, Finding(Reason.NAME_TAKEN, what), now)
-    for one in (*made, *([] if apart is None else [apart])):
+        return Finding(Reason.NAME_TAKEN, what)
+    if _grouped(observed) and observed.settings.groups is False:
+        hosts = observed.pool.spec.parallelism.hosts
+        what = f"A replica on {hosts} nodes is made by a LeaderWorkerSet, and the cluster knows none"
+        return Finding(Reason.LEADER_WORKER_SET_MISSING, what)
+    for one in made:
         refusal = observed.refused.get(one.revision)
         if refusal is not None:
-            what = f"The API server refuses {_whose(one)}: {refusal}"
-            return _refused(observed, made, revisions, Finding(Reason.POD_TEMPLATE_REJECTED, what), now)
-    return _serve(observed, variants.parts(observed, made, revisions), roles.side(observed, apart, prefills), now)
+            return Finding(Reason.POD_TEMPLATE_REJECTED, f"The API server refuses {_whose(one)}: {refusal}")
+    return None
 
 
 def _whose(one: render.Rendered) -> str:
@@ -66,7 +81,7 @@ def _whose(one: render.Rendered) -> str:
 def _revisions(observed: Observed) -> tuple[dict[str, Counted], dict[str, Counted]]:
     """Those of the pods that spec.replicas counts, and those of prefill pods."""
     deployments = [
-        item for item in observed.objects if item["kind"] == "Deployment" and may_take(observed.pool, item)
+        item for item in observed.objects if item["kind"] in groups.WORKLOADS and may_take(observed.pool, item)
     ]
     return _counted(observed, deployments, prefill=False), _counted(observed, deployments, prefill=True)
 
@@ -74,11 +89,15 @@ def _revisions(observed: Observed) -> tuple[dict[str, Counted], dict[str, Counte
 def _counted(observed: Observed, deployments: Sequence[Object], *, prefill: bool) -> dict[str, Counted]:
     clues = observed.clues
     facts = (
-        pod_facts(pod, _accelerator(observed, pod), clues.get(pod["metadata"]["name"], NO_CLUES))
+        (pod, pod_facts(pod, _accelerator(observed, pod), clues.get(pod["metadata"]["name"], NO_CLUES)))
         for pod in observed.pods
         if roles.is_prefill(pod) is prefill
     )
-    return count([item for item in deployments if roles.is_prefill(item) is prefill], facts)
+    return count([item for item in deployments if roles.is_prefill(item) is prefill], groups.led(facts))
+
+
+def _grouped(observed: Observed) -> bool:
+    return observed.pool.spec.parallelism.hosts > 1
 
 
 def _accelerator(observed: Observed, pod: Object) -> str:
@@ -127,7 +146,10 @@ def _serve(observed: Observed, parts: Sequence[Part], side: Side, now: float) ->
         status=told.status,
         notes=told.notes,
         wants_loads=counts.wants_loads or _wants_adapters(observed, new),
-        wants_room=observed.room is None and any(not part.stuck and _rolls(part) for part in both),
+        # Room is counted in pods: where a group of them finds it is not known.
+        wants_room=not _grouped(observed)
+        and observed.room is None
+        and any(not part.stuck and _rolls(part) for part in both),
         requeue_after_seconds=_again(both, now, [*waits, *_until_adapters(observed, progressed)]),
     )
 
@@ -213,15 +235,17 @@ def _counts(aims: Mapping[str, int], revisions: Sequence[Counted], observed: Obs
     for entry in revisions:
         if entry.deployment is None:
             continue
-        goal, name = aims[entry.revision], entry.deployment["metadata"]["name"]
+        goal, kind, name = aims[entry.revision], entry.deployment["kind"], entry.deployment["metadata"]["name"]
         # Marks stay until the pods are gone: the ReplicaSet's controller acts after the count was lowered.
         # Where all of a revision's pods go together there is nobody to choose.
         going = max(0, len(entry.live) - goal)
-        choice = choose(entry.live if goal else (), going, observed.loads)
+        # A LeaderWorkerSet takes its last groups, whatever is marked.
+        chosen = goal and kind == "Deployment"
+        choice = choose(entry.live if chosen else (), going, observed.loads)
         marks += choice.marks
         wants_loads = wants_loads or (bool(choice.marks) and not observed.loads)
         if goal > entry.replicas or (goal < entry.replicas and choice.marked):
-            scales.append(Scale(name, goal))
+            scales.append(Scale(name, goal, kind))
     return _Counts(tuple(scales), tuple(marks), wants_loads)
 
 
@@ -264,7 +288,7 @@ def _wanted(observed: Observed, objects: Sequence[Object]) -> tuple[tuple[Object
     blocked = [item for item in made if _blocked(observed, live.get((item["kind"], item["metadata"]["name"])))]
     if blocked:
         return (), (), True
-    checks = tuple(item for item in made if item["kind"] == "Deployment")
+    checks = tuple(item for item in made if item["kind"] in groups.WORKLOADS)
     return tuple(made), checks, False
 
 

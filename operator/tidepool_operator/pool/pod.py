@@ -7,7 +7,7 @@ from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.modelpool import ModelPool
-from tidepool_operator.pool import adapters, cache, engine_args, loader
+from tidepool_operator.pool import adapters, cache, engine_args, groups, loader
 from tidepool_operator.pool.cache import Way
 from tidepool_operator.pool.model import Object
 from tidepool_operator.pool.pod_parts import locked_down, pod_security
@@ -185,6 +185,9 @@ def _environment(pool: ModelPool, role: str) -> list[Object]:
         first, last = contract.UCX_PORTS
         ports = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(contract.NIXL_PORT), "UCX_TCP_PORT_RANGE": f"{first}-{last}"}
         made |= {name: {"name": name, "value": value} for name, value in ports.items()}
+    # The engines of a group tell each other where they are; what they find out by themselves needs a route out.
+    for name in groups.addresses(pool):
+        made[name] = _field(name, "status.podIP")
     secret = pool.spec.model.auth_secret_ref
     if secret is not None and cache.way(pool) is Way.ENGINE:
         reference = {"secretKeyRef": {"name": secret.name, "key": secret.key}}

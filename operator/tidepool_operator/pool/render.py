@@ -10,7 +10,8 @@ from tidepool_api.modelpool import ModelPool
 from tidepool_api.routing import FleetPool, FleetPrefill, SidecarSettings
 from tidepool_api.trust import subject_of
 from tidepool_api.units import duration_seconds
-from tidepool_operator.pool import adapters, engine_args, prefill, sidecar_tls
+from tidepool_operator.pool import adapters, engine_args, groups, prefill, sidecar_tls
+from tidepool_operator.pool.groups import template_of
 from tidepool_operator.pool.model import Object, RenderSettings
 from tidepool_operator.pool.pod import pod_template, settings_config_map
 from tidepool_operator.pool.podtemplate import merge_template
@@ -94,13 +95,17 @@ def _rendered(pool: ModelPool, settings: RenderSettings, role: str, variant: str
 
 
 def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image: str | None = None) -> Object:
-    """The Deployment of the rendered revision; `router_image`: that of the Deployment, where it exists already."""
+    """What makes the rendered revision's pods; `router_image`: the one that it has, where it exists already."""
     template = rendered.template
     if router_image is not None:
         template = _with_router(template, router_image)
     deadline = int(duration_seconds(pool.spec.rollout.progress_deadline))
     labels = {contract.REVISION_LABEL: rendered.revision, contract.ROLE_LABEL: rendered.role}
     labels |= _variant_label(rendered.variant)
+    hosts = pool.spec.parallelism.hosts
+    if hosts > 1:
+        grouped = groups.spec_of(template, hosts, replicas)
+        return _object(pool, groups.API_VERSION, groups.KIND, rendered.deployment, labels=labels, spec=grouped)
     spec = {
         "replicas": replicas,
         "revisionHistoryLimit": 1,
@@ -114,8 +119,8 @@ def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image:
 
 
 def router_image(live: Object) -> str | None:
-    """The router's image of a Deployment."""
-    containers = live["spec"]["template"]["spec"].get("initContainers") or []
+    """The router's image of a Deployment or a LeaderWorkerSet."""
+    containers = template_of(live)["spec"].get("initContainers") or []
     return next((entry["image"] for entry in containers if entry["name"] == contract.ROUTER_CONTAINER), None)
 
 
@@ -286,6 +291,7 @@ def _network_policy(pool: ModelPool, settings: RenderSettings) -> Object:
             # Whoever scrapes is not known here; the page holds figures only.
             {"ports": [_port(contract.METRICS_PORT)]},
             *prefill.ingress(pool, peers),
+            *groups.ingress(pool, peers),
         ],
     }
     return _object(pool, "networking.k8s.io/v1", "NetworkPolicy", pool.metadata.name, spec=spec)

@@ -73,5 +73,6 @@ def others_serve(observed: Observed) -> bool:
     return any(
         role(pod) != wanted
         for pod in observed.pods
-        if not is_prefill(pod) and not pod["metadata"].get("deletionTimestamp")
+        if role(pod) not in (contract.ROLE_PREFILL, contract.ROLE_WORKER)
+        and not pod["metadata"].get("deletionTimestamp")
     )

@@ -280,6 +280,7 @@ _REFUSALS: Final[Sequence[Reason]] = (
     Reason.SPEC_INVALID,
     Reason.NAME_TAKEN,
     Reason.POD_TEMPLATE_REJECTED,
+    Reason.LEADER_WORKER_SET_MISSING,
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_REFUSED,
 )

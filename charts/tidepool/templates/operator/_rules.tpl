@@ -20,6 +20,13 @@
 - apiGroups: [apps]
   resources: [deployments/scale]
   verbs: [patch]
+# Replicas on several nodes, where the cluster has LeaderWorkerSets.
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets/scale]
+  verbs: [patch]
 # Jobs that load models into caches.
 - apiGroups: [batch]
   resources: [jobs]
