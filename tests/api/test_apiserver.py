@@ -302,7 +302,14 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl, document: Json, said
     ],
 )
 def test_bad_input_is_refused_with_the_field(kubectl: Kubectl, document: Json, said: str) -> None:
-    assert said in refusal(kubectl, document)
+    told = refusal(kubectl, document)
+
+    # 1.29 tells a type where later releases tell the value, or nothing.
+    assert said in told or without_value(said) in without_value(told)
+
+
+def without_value(text: str) -> str:
+    return re.sub(r'Invalid value: "[^"\n]*": ', "Invalid value: ", text).replace("map[string]interface {}", "")
 
 
 def test_refused_flag_does_not_hide_behind_a_line_break(kubectl: Kubectl) -> None:
