@@ -50,7 +50,8 @@ class Board:
     """`known`: endings of an earlier life, until they are taken. `effects`: what is to be done next.
 
     `frames`: those that have not finished, by scope, the outer ones before the inner ones. `saved`: what was done
-    without for a budget, in words, in the order in which it came to it. `calls_left`: tries that it may make.
+    without for a budget, in words, in the order in which it came to it. `calls_left`: tries that it may make,
+    `most_calls` in all.
     """
 
     known: dict[Key, Ending] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Board:
     frames: dict[str, "Frame"] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)
     calls_left: int = MAX_CALLS
+    most_calls: int = MAX_CALLS
 
     def told(self) -> str:
         """What the run did without; empty where that is nothing."""

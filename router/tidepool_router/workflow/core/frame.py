@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from tidepool_api.workflow import Measure
-from tidepool_router.workflow.core.board import EXIT_CALLS, MAX_CALLS, MAX_DEPTH, Board, Entry, Nest, Place, spent
+from tidepool_router.workflow.core.board import EXIT_CALLS, MAX_DEPTH, Board, Entry, Nest, Place, spent
 from tidepool_router.workflow.core.dependencies import holds, told
 from tidepool_router.workflow.core.plan import Plan, StepPlan
 from tidepool_router.workflow.core.saving import Saving
@@ -329,7 +329,7 @@ class Frame:
 
     def _call(self, work: StepWork, key: Key, unit: Unit, now: float) -> None:
         if self.board.calls_left <= 0:
-            self.board.frames[""].out_of("CallsExceeded", f"{MAX_CALLS} calls are made", now)
+            self.board.frames[""].out_of("CallsExceeded", f"{self.board.most_calls} calls are made", now)
             return
         self.board.calls_left -= 1
         timeout = work.plan.timeout_seconds

@@ -20,7 +20,7 @@ __all__ = ["MAX_ITEMS", "Entry", "Run"]
 class Run:
     """`ended_before` are the endings of an earlier life of this run, by key: they stand for calls.
 
-    `given` is its input.
+    `given` is its input, `most_calls` the tries of calls that it may make.
     """
 
     def __init__(
@@ -30,11 +30,12 @@ class Run:
         deadline: float,
         ended_before: Mapping[Key, Ending] | None = None,
         given: object = None,
+        most_calls: int = MAX_CALLS,
     ) -> None:
         self.plan = plan
         self.deadline = deadline
         known = dict(ended_before or {})
-        self._board = Board(known, calls_left=MAX_CALLS - len(known))
+        self._board = Board(known, calls_left=most_calls - len(known), most_calls=most_calls)
         place = Place(lambda _: self._board.effects.append(Finish()), given=given)
         self.root = Frame(plan, self._board, place, deadline, nested)
 
