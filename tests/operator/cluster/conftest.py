@@ -29,7 +29,7 @@ async def live(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 @pytest.fixture
 async def live_alone(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
     """On an API server of its own, for a test after which no other finds what it expects there."""
-    with ControlPlane() as own:
+    with ControlPlane(controllers=True) as own:
         async with _living(own, monkeypatch) as made:
             yield made
 
