@@ -105,11 +105,17 @@ class Live:
     async def reason(self, expected: str, kind: str = "Ready", name: str = "llama") -> Object:
         """Wait for a condition to have a reason."""
 
+        found: Object = {}
+
         async def look() -> Object | None:
+            nonlocal found
             found = await self.condition(kind, name)
             return found if found.get("reason") == expected else None
 
-        return await eventually(look, f"{kind} of {name} says {expected}")
+        try:
+            return await eventually(look, f"{kind} of {name} says {expected}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says {found or 'nothing'}") from None
 
     async def versions(self) -> dict[str, str]:
         """resourceVersion of everything that belongs to pools, and of the pools."""
