@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help vendor pictures lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install -q --no-deps -e .
 	@mkdir -p build && touch $@
+
+vendor: setup ## Take the console's chart library from its npm package again (VERSION=, else the one that is there)
+	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.vendor $(VERSION)
+
+pictures: setup ## Take docs/images anew from a made-up cluster, in a headless Chromium
+	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.pictures
 
 lock: setup ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --upgrade \
@@ -40,7 +46,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 unit: export PYTHONDONTWRITEBYTECODE :=
 unit: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 unit: setup ## Tests that need neither cluster nor engine
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "not apiserver and not cluster and not engine and not postgres and not prometheus and not traffic and not compiled and not bench" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "not apiserver and not cluster and not engine and not postgres and not prometheus and not traffic and not compiled and not browser and not bench" tests
 
 manifests: setup ## Generate CRDs, rules and what the chart copies from them
 	$(BIN)/python -m tidepool_api.manifests
@@ -54,10 +60,10 @@ flags: setup ## Generate the table of vLLM's flags from the engine itself
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled) and not bench and not soak" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled or browser) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
-bench: bench-router bench-scaling ## What the router costs beside its peers, and scaling policies; JSON under build/bench
+bench: bench-router bench-scaling bench-workflow bench-operator ## What router, workflows and operator cost, and scaling policies; JSON under build/bench
 
 bench-scaling: setup ## Scaling policies on recorded demand that tuning never saw; minutes of one core (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.forecasts
@@ -66,12 +72,17 @@ bench-scaling: setup ## Scaling policies on recorded demand that tuning never sa
 bench-router: setup ## What the router costs beside its peers, at most 20 minutes (QUICK=1: one short round)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench $(if $(QUICK),--quick)
 
-bench-full: setup ## Longer runs, all works, and live quality over six simulated engines; about 90 minutes
+bench-operator: setup ## The operator with 500 pools and 5,000 pods beside a plain one; two minutes of rest (MINUTES=); root
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.operators $(if $(MINUTES),--minutes $(MINUTES))
+
+bench-full: setup ## Longer runs, all works, and live quality over simulated engines, workflows too; about 90 minutes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench --full
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.live_workflows
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.operators --minutes 10
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling --full --seeds 3 $(if $(JOBS),--jobs $(JOBS))
 
-bench-workflow: setup ## What the engine of workflows costs a step; half a minute, JSON under build/bench
+bench-workflow: setup ## What the engine of workflows costs a step, on both stores; a minute, JSON under build/bench
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows
 
 bench-page: setup ## Keep the last results in tests/bench/results and write docs/benchmarks.md from them
@@ -83,13 +94,15 @@ sim: setup ## Routing quality in the simulator: minutes of one core; JSON under 
 sim-workflow: setup ## Workflows under the router's policy and others, in the simulator; JSON under build/bench (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m sim.agents $(if $(JOBS),--jobs $(JOBS))
 
-soak: setup ## What takes longer than make test may: a million requests, many examples of each property, the scenarios' soak
+soak: setup ## What takes longer than make test may: a million requests, many examples of each property, long scenarios (ROLLOUT_SECONDS=), the oldest Kubernetes
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.soak
+	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows --minutes 30
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
-	$(BIN)/pytest -q -m "(compiled or engine or postgres) and soak" tests
+	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver or browser) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
+	TIDEPOOL_KUBERNETES=oldest $(BIN)/pytest -q -n 2 --dist loadfile -m "apiserver and not soak" tests
 
 demo: setup ## A real cluster, the chart, a ModelPool on vLLM, a streamed chat, load, 1 -> 2 -> 1 (CONTEXT=, IMAGES=)
 	@$(BIN)/python -m scenarios.demo $(if $(CONTEXT),--context $(CONTEXT)) $(if $(IMAGES),--images $(IMAGES)) \

@@ -34,6 +34,8 @@ def _dump_on_failure(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.stash.get(_REPORT, {}).get("failed") and "world" in request.fixturenames:
         seen: World = request.getfixturevalue("world")
         folder = dump(
-            seen.kube, BUILD / "failed" / request.node.name, (seen.namespace, "broken", SYSTEM_NAMESPACE)
+            seen.kube,
+            BUILD / "failed" / request.node.name,
+            (seen.namespace, "broken", "disk", "disk-nodes", SYSTEM_NAMESPACE),
         )
         seen.evidence.say(f"objects, events and logs are in {folder}")

@@ -28,6 +28,8 @@ COMPONENT_LABEL: Final = f"{GROUP}/component"
 ROLE_MIXED: Final = "mixed"
 ROLE_PREFILL: Final = "prefill"
 ROLE_DECODE: Final = "decode"
+# Pods of a replica that spans several nodes, but the first: an engine without a router.
+ROLE_WORKER: Final = "worker"
 COMPONENT_GATEWAY: Final = "gateway"
 COMPONENT_OPERATOR: Final = "operator"
 
@@ -38,6 +40,8 @@ LOADS_FOR_LABEL: Final = f"{GROUP}/loads-for"
 
 # On the pods of a pool whose spec.rollout.restart is set: its value.
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
+# On a namespace: hosts that its workflows may call beside those of the gateways' flags, with commas between.
+WORKFLOW_HOSTS_ANNOTATION: Final = f"{GROUP}/workflow-hosts"
 
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -55,6 +59,7 @@ TLS_PORT: Final = 8443  # of sidecars: what TRAFFIC_PORT serves, over TLS, where
 # Among the engines of a pool that computes prompts apart: NIXL's side channel, then the ports of UCX over TCP.
 NIXL_PORT: Final = 5600
 UCX_PORTS: Final = (5601, 5699)
+CONSOLE_PORT: Final = 8083  # of the operator: the page for people
 SERVICE_PORT: Final = 80  # of a pool's Service and of the gateway's; both lead to TRAFFIC_PORT
 
 # Sidecar and gateway, control port.
@@ -66,6 +71,9 @@ PATH_SETTINGS: Final = "/settings"  # PUT SidecarSettings
 PATH_FLEET: Final = "/fleet"  # PUT Fleet (gateway)
 # Runs of AgentWorkflowRuns (gateway): GET OpenRuns; PUT RunOrder at /UID answers RunReport; DELETE /UID cancels.
 PATH_RUNS: Final = "/runs"
+# Below it, for who only looks: /of/NAMESPACE/NAME answers RunList of a workflow, /told/ID RunStory of any run.
+PATH_RUNS_OF: Final = f"{PATH_RUNS}/of"
+PATH_RUNS_TOLD: Final = f"{PATH_RUNS}/told"
 PATH_READY: Final = "/readyz"  # gateway: has a fleet and is not draining
 # Sidecar traffic port and gateway control port: load reports, one JSON object a line, held open.
 PATH_LOAD: Final = "/tidepool/load"
@@ -108,6 +116,9 @@ HEADER_HANDED_ON: Final = "x-tidepool-handed-on"
 HEADER_PROOF: Final = "x-tidepool-proof"
 # From a gateway to a sidecar: prompt tokens whose KV blocks another pod's engine hands over.
 HEADER_TRANSFERRED: Final = "x-tidepool-transferred"
+# From a gateway to a sidecar, with a large body that names its model last: JSON with `model`, and where the body
+# has them `stream`, `max_tokens` and `n`.
+HEADER_FACTS: Final = "x-tidepool-facts"
 # Response headers.
 HEADER_POOL: Final = "x-tidepool-pool"  # the pool that served a request of a pool with `traffic`
 HEADER_POD: Final = "x-tidepool-pod"
@@ -165,8 +176,12 @@ METRIC_WORKFLOW_RUN_TIME: Final = "tidepool_workflow_run_duration_seconds"  # la
 METRIC_WORKFLOW_STEPS: Final = "tidepool_workflow_steps_total"  # labels: workflow, step, phase
 METRIC_WORKFLOW_STEP_TIME: Final = "tidepool_workflow_step_duration_seconds"  # labels: workflow, step
 METRIC_WORKFLOW_TOKENS: Final = "tidepool_workflow_step_tokens_total"  # labels: workflow, step
+METRIC_WORKFLOW_WARMED: Final = "tidepool_workflow_warmed_tokens_total"  # labels: workflow
+METRIC_WORKFLOW_SAVING: Final = "tidepool_workflow_saving_total"  # labels: workflow, measure
 METRIC_KEY_REQUESTS: Final = "tidepool_gateway_key_requests_total"  # labels: key (its id), tenant
 METRIC_KEY_TOKENS: Final = "tidepool_gateway_key_tokens_total"  # labels: key, tenant
+METRIC_USAGE_REQUESTS: Final = "tidepool_usage_requests_total"  # labels: key, tenant, model, workflow, outcome
+METRIC_USAGE_TOKENS: Final = "tidepool_usage_tokens_total"  # labels: key, tenant, model, workflow, kind
 METRIC_KEY_REFUSED: Final = "tidepool_gateway_key_refused_total"  # labels: key, reason
 
 # Target labels that every scrape of an engine pod carries (docs/metrics.md has the relabelling).
@@ -206,3 +221,13 @@ def tls_peers_service(pool: str) -> str:
 def tls_peers_url(pool: str, namespace: str) -> str:
     """As `peers_url`, of the pods that have TLS_PORT."""
     return f"dns+https://{tls_peers_service(pool)}.{namespace}.svc:{TLS_PORT}"
+
+
+def tls_prefill_service(pool: str) -> str:
+    """The headless Service of a pool's prefill pods that serve TLS."""
+    return f"{pool}-prefill-tls"
+
+
+def tls_prefill_url(pool: str, namespace: str) -> str:
+    """As `prefill_url`, over TLS."""
+    return f"dns+https://{tls_prefill_service(pool)}.{namespace}.svc:{TLS_PORT}"

@@ -79,6 +79,9 @@ ADAPTER_FLAGS: Final = Reserved(
     ("(no-)?enable-lora", "max-loras", "lora-m~odules"),
     "spec.model.adapters and spec.model.adapterSlots say it already; keep one of the two",
 )
+KV_TRANSFER_CONFIG: Final = Reserved(
+    ("kv-t~ransfer-config",), "spec.disaggregation says how blocks travel; keep one of the two"
+)
 
 _FLAG_END: Final = re.compile(r"[=.\s]")
 

@@ -80,7 +80,11 @@ class Parallelism(Document):
 
     tensor: Ways = Field(default=1, description="Devices that share each layer.")
     pipeline: Ways = Field(default=1, description="Stages that the layers are split into.")
-    hosts: Ways = Field(default=1, description="Nodes of one replica.")
+    hosts: Ways = Field(
+        default=1,
+        description="Nodes of one replica. More than 1 makes each replica a group of pods, by a LeaderWorkerSet, "
+        "which the cluster must have.",
+    )
 
 
 # Of whatever has an accelerator and a parallelism.
@@ -93,11 +97,4 @@ SHARDS: Final = Rule(
         or spec.parallelism.tensor * spec.parallelism.pipeline == spec.accelerator.count * spec.parallelism.hosts
     ),
     field=".parallelism",
-    expression="'tensor %d x pipeline %d does not fit accelerator.count %d x hosts %d; make the products equal'"
-    ".format([self.parallelism.tensor, self.parallelism.pipeline,"
-    " self.accelerator.count, self.parallelism.hosts])",
-    words=lambda spec: (
-        f"tensor {spec.parallelism.tensor} x pipeline {spec.parallelism.pipeline} does not fit "
-        f"accelerator.count {spec.accelerator.count} x hosts {spec.parallelism.hosts}; make the products equal"
-    ),
 )

@@ -29,7 +29,8 @@ class Rule:
     """One rule, in CEL for the API server and in Python for whoever reads a spec elsewhere.
 
     `cel` and `holds` are true for what is accepted; `message` names the remedy; `expression` (CEL) and `words` say
-    the same with the values at hand; `field` is the path, relative to the rule's place, that is to blame.
+    the same with the values at hand, texts alone: Kubernetes 1.29 can neither format numbers nor bound the cost of
+    their text; `field` is the path, relative to the rule's place, that is to blame.
     """
 
     cel: str

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from tidepool_api.contract import API_VERSION
 from tidepool_api.engine import Engine, Model
-from tidepool_api.engine_args import ADAPTER_FLAGS
+from tidepool_api.engine_args import ADAPTER_FLAGS, KV_TRANSFER_CONFIG
 from tidepool_api.hardware import SHARDS, Accelerator, Parallelism
 from tidepool_api.kube import Rule, Ruled
 from tidepool_api.metadata import Metadata
@@ -21,11 +21,59 @@ KIND: Final = "ModelPool"
 # The longest name that is derived from a pool's is that of its Services, which are DNS labels.
 MAX_NAME_LENGTH: Final = 50
 
+APART_ARGS: Final = Rule(
+    "!has(self.disaggregation) || !has(self.engine) || !has(self.engine.args)"
+    f" || !self.engine.args.exists(argument, argument.matches(r'{KV_TRANSFER_CONFIG.pattern}'))",
+    f"has --kv-transfer-config, but {KV_TRANSFER_CONFIG.remedy}",
+    holds=lambda spec: spec.disaggregation is None or not any(map(KV_TRANSFER_CONFIG.sets, spec.engine.args)),
+    field=".engine.args",
+)
+APART_PIPELINE: Final = Rule(
+    "!has(self.disaggregation) || self.parallelism.pipeline == 1",
+    "does not go with disaggregation: engines that decode what others prefilled have one stage; set it to 1",
+    holds=lambda spec: spec.disaggregation is None or spec.parallelism.pipeline == 1,
+    field=".parallelism.pipeline",
+)
+# Ranks of an engine are laid out in equal parts over its nodes.
+EVEN_HOSTS: Final = Rule(
+    "self.parallelism.tensor * self.parallelism.pipeline % self.parallelism.hosts == 0",
+    "does not divide tensor x pipeline; each node has as many parts of the model as the others",
+    holds=lambda spec: spec.parallelism.tensor * spec.parallelism.pipeline % spec.parallelism.hosts == 0,
+    field=".parallelism.hosts",
+)
+APART_HOSTS: Final = Rule(
+    "!has(self.disaggregation) || self.parallelism.hosts == 1",
+    "is more than 1, and with disaggregation an engine is one pod; set it to 1",
+    holds=lambda spec: spec.disaggregation is None or spec.parallelism.hosts == 1,
+    field=".parallelism.hosts",
+)
+# The engines find each other by these, which the operator sets for each pod.
+_SIDE_CHANNEL: Final = "VLLM_NIXL_SIDE_CHANNEL_"
+APART_ENV: Final = Rule(
+    "!has(self.disaggregation) || !has(self.engine) || !has(self.engine.env)"
+    f" || !self.engine.env.exists(variable, variable.name.startsWith('{_SIDE_CHANNEL}'))",
+    f"sets {_SIDE_CHANNEL}HOST or _PORT, which spec.disaggregation sets for each pod; take it out",
+    holds=lambda spec: (
+        spec.disaggregation is None
+        or not any(variable.name.startswith(_SIDE_CHANNEL) for variable in spec.engine.env)
+    ),
+    field=".engine.env",
+)
 NAME: Final = Rule(
     f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     f"must be at most {MAX_NAME_LENGTH} lower case letters, digits and hyphens and begin with a letter, since "
     "Services are named after it; choose another name",
     holds=lambda pool: re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", pool.metadata.name) is not None,
+    field=".metadata.name",
+)
+# A StatefulSet's name and its revision's hash make a label of its pods, and groups have numbers of up to 4 digits.
+MAX_GROUP_NAME_LENGTH: Final = 35
+GROUP_NAME: Final = Rule(
+    "!has(self.spec.parallelism) || self.spec.parallelism.hosts == 1"
+    f" || size(self.metadata.name) <= {MAX_GROUP_NAME_LENGTH}",
+    f"must be at most {MAX_GROUP_NAME_LENGTH} characters where parallelism.hosts is above 1, since StatefulSets "
+    "are named after it; choose another name",
+    holds=lambda pool: pool.spec.parallelism.hosts == 1 or len(pool.metadata.name) <= MAX_GROUP_NAME_LENGTH,
     field=".metadata.name",
 )
 OWN_ALIAS: Final = Rule(
@@ -120,7 +168,10 @@ def _elsewhere(traffic: Traffic) -> tuple[str, ...]:
 class ModelPoolSpec(Ruled):
     """What is wanted of a pool."""
 
-    RULES = (SHARDS, SAME_NAMESPACE, CACHED, ADAPTER_CACHE, ADAPTER_ARGS, MIXED)
+    RULES = (
+        SHARDS, SAME_NAMESPACE, CACHED, ADAPTER_CACHE, ADAPTER_ARGS, MIXED, APART_ARGS, APART_ENV, APART_PIPELINE,
+        EVEN_HOSTS, APART_HOSTS,
+    )  # fmt: skip
 
     model: Model = Field(description="What is served, and under which names.")
     engine: Engine = Field(default_factory=Engine, description="The vLLM engine of each pod.")
@@ -140,7 +191,8 @@ class ModelPoolSpec(Ruled):
         default=None, description="The built-in autoscaler. Absent: replicas is left to others."
     )
     disaggregation: Disaggregation | None = Field(
-        default=None, description="Prefill and decode in pods of their own. Absent: every pod does both."
+        default=None,
+        description="Prefill and decode in pods of their own, joined by the gateway. Absent: every pod does both.",
     )
     routing: Routing = Field(
         default_factory=Routing, description="How requests reach the engines; changes restart nothing."
@@ -164,7 +216,7 @@ class ModelPoolSpec(Ruled):
 class ModelPool(Ruled):
     """A pool of engines that serve one model."""
 
-    RULES = (NAME, OWN_ALIAS, OWN_ADAPTER, OWN_TRAFFIC)
+    RULES = (NAME, GROUP_NAME, OWN_ALIAS, OWN_ADAPTER, OWN_TRAFFIC)
 
     api_version: str = API_VERSION
     kind: str = KIND

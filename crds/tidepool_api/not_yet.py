@@ -64,9 +64,4 @@ class NotYet:
         return self.use.holds(value)
 
 
-MODELPOOL_NOT_YET: Final = (
-    NotYet(
-        "parallelism.hosts", ABOVE_ONE, "set it to 1", "replicas that span several nodes", what="more than 1 is"
-    ),
-    NotYet("disaggregation", ANY, "leave it out", "prefill and decode apart"),
-)
+MODELPOOL_NOT_YET: Final[tuple[NotYet, ...]] = ()

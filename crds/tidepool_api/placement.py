@@ -248,11 +248,18 @@ class Connector(StrEnum):
 class Prefill(Document):
     """The pods that compute prompts."""
 
-    replicas: Annotated[int, Field(ge=1, le=10_000)] = Field(default=1, description="Number of prefill pods.")
+    replicas: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1, description="Number of prefill pods; none while the pool is at zero."
+    )
+    min_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
+        default=256,
+        description="Prompt tokens, cached ones left out, from which a prefill pod computes the prompt. Shorter "
+        "ones are computed where they are decoded. A change restarts nothing.",
+    )
 
 
 class Disaggregation(Document):
-    """Prefill and decode in pods of their own; spec.replicas counts the decode pods."""
+    """Prefill and decode in pods of their own; spec.replicas counts the decode pods, and scaling drives it."""
 
     prefill: Prefill = Field(default_factory=Prefill, description="The pods that compute prompts.")
     connector: Connector = Field(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidepool_api import contract
-from tidepool_api.contract import LABEL_NAMESPACE, LABEL_POD, LABEL_POOL
+from tidepool_api.contract import LABEL_NAMESPACE, LABEL_POD, LABEL_POOL, LABEL_ROLE, ROLE_PREFILL
 
 # Four scrapes of 15 s: a rate needs two, and one may fail.
 RATE_WINDOW: Final = "1m"
@@ -191,7 +191,8 @@ def prometheus_rule_spec(rate_window: str = RATE_WINDOW) -> dict[str, Any]:
 _WITHIN_POD: Final = (*BY_POD, "engine", "model_name", "code", "outcome", "finished_reason")
 
 # A gateway's series carry "namespace/name" as their pool and are no pod's of that pool.
-_OF_A_POOL: Final = f'{LABEL_POOL}=~"[^/]+"'
+# What prefill pods have is not for scaling: it drives the pods that decode.
+_OF_A_POOL: Final = f'{LABEL_POOL}=~"[^/]+",{LABEL_ROLE}!="{ROLE_PREFILL}"'
 
 
 def _by(operator: str, labels: Sequence[str], expression: str) -> str:

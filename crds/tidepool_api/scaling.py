@@ -35,12 +35,6 @@ BOUNDS: Final = Rule(
     "is below minReplicas; raise maxReplicas or lower minReplicas",
     holds=lambda scaling: scaling.max_replicas >= scaling.min_replicas,
     field=".maxReplicas",
-    expression="'%d is below minReplicas %d; raise maxReplicas or lower minReplicas'"
-    ".format([self.maxReplicas, self.minReplicas])",
-    words=lambda scaling: (
-        f"{scaling.max_replicas} is below minReplicas {scaling.min_replicas}; "
-        "raise maxReplicas or lower minReplicas"
-    ),
 )
 # Whether the numbers are those of a clock, and the zone one that exists, only the operator can tell.
 CRON_PATTERN: Final = r"^[0-9A-Za-z*/,#-]+( +[0-9A-Za-z*/,#-]+){4}$"
@@ -68,7 +62,7 @@ SCHEDULED_BOUNDS: Final = Rule(
 
 ONE_HOST: Final = Rule(
     "self.parallelism.hosts <= 1",
-    "more than one host is not built yet; set hosts to 1",
+    "is more than 1, and a variant's replica is one pod; set it to 1",
     holds=lambda variant: variant.parallelism.hosts <= 1,
     field=".parallelism.hosts",
 )

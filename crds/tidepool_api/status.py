@@ -141,6 +141,20 @@ class VariantStatus(Document):
     stuck: bool = Field(default=False, description="Its newest revision did not come up in time.")
 
 
+class RoleStatus(Document):
+    """The pods of one role beside those that spec.replicas counts."""
+
+    replicas: Count | None = Field(default=None, description="Pods of the role.")
+    ready_replicas: Count | None = Field(default=None, description="Pods that serve.")
+    updated_replicas: Count | None = Field(default=None, description="Pods of the newest revision.")
+    desired_replicas: Count | None = Field(default=None, description="Pods that are wanted.")
+    current_revision: ShortText | None = Field(default=None, description="Revision that serves.")
+    update_revision: ShortText | None = Field(default=None, description="Revision that the spec asks for.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), max_length=16, description="Progressing.", json_schema_extra=map_list("type")
+    )
+
+
 class ModelPoolStatus(Document):
     """Observed state of a pool."""
 
@@ -170,6 +184,10 @@ class ModelPoolStatus(Document):
         max_length=64,
         description="LoRA adapters of the spec.",
         json_schema_extra=map_list("name"),
+    )
+    prefill: RoleStatus | None = Field(
+        default=None,
+        description="The prefill pods, where prefill and decode are apart; the rest is of the others.",
     )
     figures: Figures | None = Field(default=None, description="Live figures of the pool, rounded.")
     capacity: Capacity | None = Field(default=None, description="What one replica can serve.")

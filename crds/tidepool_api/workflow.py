@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from tidepool_api.contract import API_VERSION
-from tidepool_api.kube import Document, FreeObject, ShortText, map_list, unique
+from tidepool_api.kube import Document, FreeObject, Rule, Ruled, ShortText, map_list, unique
 from tidepool_api.metadata import Metadata
 from tidepool_api.status import Condition, Count
 from tidepool_api.units import DurationUpToDay
@@ -24,13 +24,70 @@ class OnExceeded(StrEnum):
     FAIL = "Fail"
 
 
-class Budget(Document):
+class Measure(StrEnum):
+    """What a run does without to use fewer tokens."""
+
+    SMALLER_MODEL = "SmallerModel"
+    FEWER_BRANCHES = "FewerBranches"
+    SKIP_SOFT = "SkipSoft"
+
+
+class Degradation(Document):
+    """One measure, and from when on it is taken."""
+
+    measure: Measure = Field(
+        description="SmallerModel: of a step's candidates the one of least quality is asked. FewerBranches: of a "
+        "fan-out no item begins any more but its first, and choosers take no further turn. SkipSoft: Soft steps "
+        "that have not begun are omitted."
+    )
+    at_percent: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=100, description="It is taken when the run has used so much of the budget's tokens, in percent."
+    )
+
+
+MAX_DEGRADATIONS: Final = 3
+Degradations = Annotated[
+    tuple[Degradation, ...],
+    Field(min_length=1, max_length=MAX_DEGRADATIONS, json_schema_extra=map_list("measure")),
+    unique("measure"),
+]
+DEGRADE_ALONE: Final = Rule(
+    "!has(self.degrade) || self.onExceeded == 'Degrade'",
+    "has an effect with onExceeded: Degrade alone; leave it out, or set that",
+    holds=lambda budget: budget.degrade is None or budget.on_exceeded is OnExceeded.DEGRADE,
+    field=".degrade",
+)
+DEGRADE_IN_ORDER: Final = Rule(
+    # Each beside the next: Kubernetes 1.29 takes isSorted() of a mapped list for endless.
+    "!has(self.degrade) || ("
+    + " && ".join(
+        f"(self.degrade.size() <= {at} || self.degrade[{at - 1}].atPercent <= self.degrade[{at}].atPercent)"
+        for at in range(1, MAX_DEGRADATIONS)
+    )
+    + ")",
+    "is out of order: the measures are taken from the first to the last, so atPercent may not fall",
+    holds=lambda budget: (
+        budget.degrade is None
+        or [one.at_percent for one in budget.degrade] == sorted(one.at_percent for one in budget.degrade)
+    ),
+    field=".degrade",
+)
+
+
+class Budget(Ruled):
     """Tokens that a run may use, prompts and answers together."""
+
+    RULES = (DEGRADE_ALONE, DEGRADE_IN_ORDER)
 
     tokens: Annotated[int, Field(ge=1, le=10**9)] = Field(description="Tokens that a run may use.")
     on_exceeded: OnExceeded = Field(
         default=OnExceeded.DEGRADE,
-        description="Degrade: finish on the cheapest pools and without soft steps. Fail: end the run.",
+        description="Degrade: go on with less, as degrade says. Fail: end the run.",
+    )
+    degrade: Degradations | None = Field(
+        default=None,
+        description="What a run does without, in this order. Absent: SmallerModel, FewerBranches and SkipSoft, "
+        "all of them when the tokens are used.",
     )
 
 

@@ -120,3 +120,50 @@ class OpenRuns(Document):
     """As many as are told at once."""
 
     runs: tuple[OpenRun, ...] = ()
+
+
+class RunSummary(Document):
+    """A run in a list, for people who look. Times in Unix seconds; `reason` is without what models wrote."""
+
+    id: str
+    workflow: str = ""  # "namespace/name"
+    phase: str = RunPhase.RUNNING.value
+    reason: str = ""
+    created: float
+    ended: float | None = None
+    tokens: int = 0
+
+
+class RunList(Document):
+    """Runs of one workflow, the newest first, as many as are told at once."""
+
+    runs: tuple[RunSummary, ...] = ()
+
+
+class RunEvent(Document):
+    """A unit of a step began (Running), waits for another try, or ended. `at` in Unix seconds.
+
+    Of the call that ended it, where it was a model's: the pool, how long the gateway held it, and how long it took
+    to the first token, None where the answer came whole.
+    """
+
+    step: str
+    item: int | None = None
+    phase: str
+    reason: str = ""
+    tokens: int = 0
+    at: float = 0.0
+    pool: str | None = None
+    prompt_tokens: int | None = None
+    queue_seconds: float | None = None
+    first_seconds: float | None = None
+
+
+class RunStory(Document):
+    """One run: `steps` as the store has them, `events` as far as the gateway that answers remembers them."""
+
+    summary: RunSummary
+    deadline: float | None = None
+    moves: int = 0
+    steps: tuple[RunEvent, ...] = ()
+    events: tuple[RunEvent, ...] = ()

@@ -70,6 +70,12 @@ def _engine_volume(options: argparse.Namespace) -> int:
     return 0
 
 
+def _shared_volume(options: argparse.Namespace) -> int:
+    layout, _, _ = lifecycle.require()
+    print(volumes.ensure_shared(Kubectl(kubeconfig(layout)), options.namespace, options.claim))
+    return 0
+
+
 def _prometheus(options: argparse.Namespace) -> int:
     layout, machine, _ = lifecycle.require()
     if options.rules is not None:
@@ -116,12 +122,15 @@ def _parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="for programs: also process ids, KUBECONFIG and addresses"
     )
     verb("images", _images, "Build the project's images and load them into the nodes").add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(images.PROJECT)}; all without names"
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(images.ALL)}; without names the project's own"
     )
     verb("engine", _engine, "Install the engine and make its model in the cache; print their folder")
     verb("engine-volume", _engine_volume, "Give a namespace the claim of engine and model").add_argument(
         "--namespace", required=True
     )
+    shared = verb("shared-volume", _shared_volume, "Give a namespace a claim to write to; print its folder")
+    shared.add_argument("--namespace", required=True)
+    shared.add_argument("--claim", required=True)
     made = verb("prometheus", _prometheus, "Start, stop, restart or reload Prometheus")
     made.add_argument("action", choices=("start", "stop", "restart", "reload"))
     made.add_argument("--rules", type=Path, help="a rules file to check and load")

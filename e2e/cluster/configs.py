@@ -15,6 +15,8 @@ CONTAINERD_SOCKET = Path("/run/containerd/containerd.sock")
 CNI_PLUGINS = Path("/usr/lib/cni")
 GPU_RESOURCE = "nvidia.com/gpu"
 DOMAIN = "cluster.local"
+# From this release on kubelet has a word for old control groups, and kube-proxy's nftables need no gate.
+_SINCE = (1, 31)
 
 
 def containerd_toml(pause_image: str) -> str:
@@ -75,10 +77,11 @@ def cni_conflist(layout: Layout, node: str) -> str:
     )
 
 
-def kubelet_config(layout: Layout, node: str, authority: Path) -> str:
-    """KubeletConfiguration; JSON is YAML."""
+def kubelet_config(layout: Layout, node: str, authority: Path, version: tuple[int, int]) -> str:
+    """KubeletConfiguration for a release of Kubernetes; JSON is YAML."""
     return _json(
         {
+            **({"failCgroupV1": False} if version >= _SINCE else {}),
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "authentication": {
@@ -89,7 +92,6 @@ def kubelet_config(layout: Layout, node: str, authority: Path) -> str:
             "authorization": {"mode": "Webhook"},
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{node}",
-            "failCgroupV1": False,
             "failSwapOn": False,
             "enforceNodeAllocatable": [],
             "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
@@ -133,12 +135,13 @@ def ctr_command(*arguments: str) -> list[str]:
     return [str(TOOLS_ROOT / "ctr"), f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments]
 
 
-def kube_proxy_command(layout: Layout, node: str) -> list[str]:
+def kube_proxy_command(layout: Layout, node: str, version: tuple[int, int]) -> list[str]:
     """kube-proxy in nftables mode; the sysctls of conntrack are the machine's, not ours to set."""
     return [
         str(TOOLS_ROOT / "kube-proxy"),
         f"--kubeconfig={NODE_ROOT / 'kube-proxy.kubeconfig'}",
         "--proxy-mode=nftables",
+        *([] if version >= _SINCE else ["--feature-gates=NFTablesProxyMode=true"]),
         f"--cluster-cidr={layout.pod_range}",
         f"--hostname-override={node}",
         "--conntrack-max-per-core=0",
@@ -219,6 +222,7 @@ def prometheus_yaml(layout: Layout, token_file: Path, authority: Path, rules: st
                     copy("__meta_kubernetes_pod_name", "pod"),
                     copy("__meta_kubernetes_pod_node_name", "node"),
                     copy("__meta_kubernetes_pod_label_tidepool_dev_pool", "pool"),
+                    copy("__meta_kubernetes_pod_label_tidepool_dev_role", "role"),
                 ],
             }
         ],

@@ -56,7 +56,7 @@ def engine_command(python: Path, model: Path, name: str, port: int, extra: Seque
 class Engine:
     """One vLLM process; a context manager, or `start()` and `stop()`.
 
-    Environment and model are made first when they are missing (once, 6 GB).
+    Environment and model are made first when they are missing (once, 6 GB). With `hands_over` it has NIXL.
     `start` returns when /health answers: 30 to 120 s on two cores.
     """
 
@@ -66,12 +66,15 @@ class Engine:
         model_name: str = "tiny",
         extra_arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        *,
+        hands_over: bool = False,
     ) -> None:
         self.port = port or free_ports(1)[0]
         self.model_name = model_name
         self.url = f"http://127.0.0.1:{self.port}"
         self._extra = list(extra_arguments)
         self._environment = dict(environment or {})
+        self._hands_over = hands_over
         self._child: subprocess.Popen[bytes] | None = None
         self._folder = Path()
 
@@ -105,6 +108,8 @@ class Engine:
         environment["PATH"] = f"{python.parent}:{os.environ.get('PATH', '')}"
         # A test run's own settings would lead the engine's interpreter astray.
         environment.pop("PYTHONPATH", None)
+        if self._hands_over:
+            environment["PYTHONPATH"] = str(engine_install.install_nixl())
         command = engine_command(python, engine_install.model_dir(), self.model_name, self.port, self._extra)
         self._child = processes.spawn(command, self.log, env=environment, cwd=self._folder)
         try:

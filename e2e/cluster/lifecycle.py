@@ -9,7 +9,7 @@ from pathlib import Path
 from cluster import cgroups, debian, engine_install, images, links, node, plane, processes, prometheus, tools
 from cluster.configs import TOOLS_ROOT
 from cluster.console import capture, say, step, wait_until
-from cluster.errors import ClusterError, TimedOut
+from cluster.errors import ClusterError, CommandFailed, TimedOut
 from cluster.kubernetes import Kubectl, node_is_ready
 from cluster.layout import NODES, PLANE, UPLINK, Layout, choose_octet, route_destinations
 from cluster.locks import exclusive
@@ -156,7 +156,10 @@ def _end_strays(layout: Layout) -> None:
 
 def _wait_nodes(kubectl: Kubectl) -> None:
     def ready() -> bool:
-        found = kubectl.items("nodes")
+        try:
+            found = kubectl.items("nodes")
+        except CommandFailed:  # an API server that has too much to do at its start; it is asked again
+            return False
         return sum(node_is_ready(one) for one in found) == len(NODES)
 
     wait_until("nodes Ready", ready, timeout_seconds=_NODE_READY_TIMEOUT_SECONDS, interval_seconds=0.5)

@@ -15,9 +15,9 @@ def load(names: Sequence[str]) -> list[str]:
 
     Raises ClusterError on an unknown name, without a cluster, or when a build fails.
     """
-    unknown = [name for name in names if name not in images.PROJECT]
+    unknown = [name for name in names if name not in images.ALL]
     if unknown:
-        raise ClusterError(f"no such image: {', '.join(unknown)}; there are: {', '.join(images.PROJECT)}")
+        raise ClusterError(f"no such image: {', '.join(unknown)}; there are: {', '.join(images.ALL)}")
     _, _, nodes = lifecycle.require()
     references = []
     for name in names:

@@ -42,7 +42,7 @@ def _write_files(layout: Layout, plane: Plane, node: str, data: Path) -> None:
     (data / "cni" / "10-tidepool.conflist").write_text(configs.cni_conflist(layout, node))
     (data / "containerd.toml").write_text(configs.containerd_toml(PAUSE))
     inside = configs.NODE_ROOT / authority.name
-    (data / "kubelet.json").write_text(configs.kubelet_config(layout, node, inside))
+    (data / "kubelet.json").write_text(configs.kubelet_config(layout, node, inside, tools.kubernetes_version()))
     (data / "resolv.conf").write_text(f"nameserver {layout.plane_address}\n")
     for component, source in (("kubelet", node), ("kube-proxy", "kube-proxy")):
         text = plane.kubeconfig_of(source).read_text()
@@ -61,7 +61,7 @@ def start_containerd(node: Machine) -> None:
 def start_kubelet(layout: Layout, node: Machine) -> None:
     """See that kubelet and kube-proxy run; when the node is Ready is told by the API server."""
     node.ensure(configs.kubelet_command(layout, node.name))
-    node.ensure(configs.kube_proxy_command(layout, node.name))
+    node.ensure(configs.kube_proxy_command(layout, node.name, tools.kubernetes_version()))
 
 
 def _answers(node: Machine) -> bool:

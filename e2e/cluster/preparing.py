@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from cluster import debian, engine_install, images, postgres, tools
+from cluster import chromium, debian, engine_install, images, postgres, tools
 
 
 def prepare() -> None:
@@ -20,5 +20,6 @@ def prepare() -> None:
 def _downloads() -> None:
     engine_install.install()
     postgres.programs()
+    chromium.environment()
     images.pause_archive()
     images.base_archive()

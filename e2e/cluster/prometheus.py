@@ -83,6 +83,16 @@ def reload(layout: Layout, machine: Machine) -> None:
         ) from error
 
 
+def take_history(layout: Layout, machine: Machine, history: Path) -> None:
+    """Have it remember the samples of an OpenMetrics file, which lie in the past. Raises PrometheusError."""
+    stop(machine)
+    command = [str(_program("promtool")), "tsdb", "create-blocks-from", "openmetrics", str(history)]
+    done = subprocess.run([*command, str(_folder(layout) / "data")], capture_output=True, text=True, check=False)
+    ensure(layout, machine)
+    if done.returncode != 0:
+        raise PrometheusError(f"{history} was not taken: {done.stderr.strip() or done.stdout.strip()}")
+
+
 def is_ready(layout: Layout) -> bool:
     """Whether it answers."""
     try:

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,10 @@ from cluster.paths import cache_dir
 KUBERNETES = Path(__file__).resolve().parent / "go"
 CONTAINERD = KUBERNETES / "containerd"
 PROMETHEUS = KUBERNETES / "prometheus"
+KWOK = KUBERNETES / "kwok"
+# Kubernetes itself is of the newest release that builds here, or of the oldest that is supported.
+RELEASES = {"newest": KUBERNETES, "oldest": KUBERNETES / "oldest"}
+RELEASE_VARIABLE = "TIDEPOOL_KUBERNETES"
 # Sets of tools of other locks are kept so long after their last use.
 _KEPT_DAYS = 14
 
@@ -46,8 +50,17 @@ _KUBERNETES_STAMPS = tuple(
 )
 
 
+def release() -> str:
+    """Which Kubernetes the environment asks for. Raises ToolsError on one that there is not."""
+    name = os.environ.get(RELEASE_VARIABLE) or "newest"
+    if name not in RELEASES:
+        raise ToolsError(f"{RELEASE_VARIABLE}={name}: there are {', '.join(RELEASES)}")
+    return name
+
+
 def _kubernetes(name: str) -> Tool:
-    return Tool(name, f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", _KUBERNETES_STAMPS)
+    folder = RELEASES[release()]
+    return Tool(name, f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", _KUBERNETES_STAMPS, folder)
 
 
 def _containerd(name: str) -> Tool:
@@ -63,6 +76,8 @@ def _prometheus(name: str) -> Tool:
     tags = ("remove_all_sd", "enable_kubernetes_sd")
     return Tool(name, f"{module}/cmd/{name}", module, stamps, PROMETHEUS, tags)
 
+
+_KWOK_CONSTS = "sigs.k8s.io/kwok/pkg/consts"
 
 # In the order in which others want them: a bare API server and helm before the nodes.
 TOOLS: tuple[Tool, ...] = (
@@ -93,6 +108,11 @@ TOOLS: tuple[Tool, ...] = (
     Tool("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
     _prometheus("prometheus"),
     _prometheus("promtool"),
+)
+
+# A set of its own: built by those who measure with thousands of pods, and no reason to build the others anew.
+PAPER: tuple[Tool, ...] = (
+    Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", (f"{_KWOK_CONSTS}.Version={{version}}",), KWOK),
 )
 
 
@@ -133,16 +153,14 @@ def cache_key(modules: Mapping[Path, tuple[str, str]], tools: Iterable[Tool] = T
     return digest.hexdigest()[:16]
 
 
-def _modules() -> dict[Path, tuple[str, str]]:
-    return {
-        folder: ((folder / "go.mod").read_text(), (folder / "go.sum").read_text())
-        for folder in (KUBERNETES, CONTAINERD, PROMETHEUS)
-    }
+def _modules(tools: Iterable[Tool]) -> dict[Path, tuple[str, str]]:
+    folders = {tool.folder for tool in tools}
+    return {folder: ((folder / "go.mod").read_text(), (folder / "go.sum").read_text()) for folder in folders}
 
 
-def bin_dir() -> Path:
-    """The folder that holds (or will hold) the programs of these modules."""
-    return cache_dir() / "tools" / cache_key(_modules()) / "bin"
+def bin_dir(tools: Sequence[Tool] = TOOLS) -> Path:
+    """The folder that holds (or will hold) the programs of this set."""
+    return cache_dir() / "tools" / cache_key(_modules(tools), tools) / "bin"
 
 
 def tool_path(name: str) -> Path:
@@ -151,15 +169,15 @@ def tool_path(name: str) -> Path:
     return bin_dir() / name
 
 
-def build(names: Iterable[str] = ()) -> Path:
-    """Build what is missing of the named programs (all without names) and return their folder.
+def build(names: Iterable[str] = (), tools: Sequence[Tool] = TOOLS) -> Path:
+    """Build what is missing of the named programs (all of the set without names) and return their folder.
 
     A killed build leaves nothing half-made: each program is renamed into place
     when it is whole. Two builders take turns, program by program.
     Raises ToolsError on an unknown name, a missing Go, or a failed build.
     """
-    wanted = _select(list(names))
-    folder = bin_dir()
+    wanted = _select(list(names), tools)
+    folder = bin_dir(tools)
     if folder.is_dir():
         os.utime(folder.parent)  # used now
         for old in unused(folder.parent.parent, folder.parent.name, time.time()):
@@ -185,12 +203,12 @@ def unused(sets: Path, present: str, now: float) -> list[Path]:
     return [path for path in others if now - path.stat().st_mtime > _KEPT_DAYS * 86_400]
 
 
-def _select(names: list[str]) -> list[Tool]:
-    by_name = {tool.name: tool for tool in TOOLS}
+def _select(names: list[str], tools: Sequence[Tool]) -> list[Tool]:
+    by_name = {tool.name: tool for tool in tools}
     unknown = [name for name in names if name not in by_name]
     if unknown:
         raise ToolsError(f"no such tool: {', '.join(unknown)}; there are: {', '.join(by_name)}")
-    return [by_name[name] for name in names] or list(TOOLS)
+    return [by_name[name] for name in names] or list(tools)
 
 
 def _go() -> str:
@@ -221,3 +239,10 @@ def _build_one(go: str, tool: Tool, folder: Path, position: str) -> None:
         raise ToolsError(f"{error}\nRun the command again to resume; what is built stays.") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def kubernetes_version() -> tuple[int, int]:
+    """Major and minor of the Kubernetes that is built."""
+    versions = module_versions((RELEASES[release()] / "go.mod").read_text())
+    major, minor, *_ = versions["k8s.io/kubernetes"].lstrip("v").split(".")
+    return int(major), int(minor)

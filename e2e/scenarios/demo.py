@@ -13,7 +13,7 @@ import yaml
 
 from scenarios import life, stage
 from scenarios.dump import dump
-from scenarios.evidence import BUILD, Evidence
+from scenarios.evidence import BUILD, Evidence, prometheus_sample
 from scenarios.kube import Kube, KubectlError, WaitTimeoutError
 from scenarios.streams import figures, load
 from scenarios.world import SYSTEM_NAMESPACE, World
@@ -123,11 +123,20 @@ def _play(world: World) -> int:
         folder = dump(world.kube, BUILD / "demo" / "failed", (world.namespace, SYSTEM_NAMESPACE))
         print(f"\ndemo: {problem}\ndemo: objects, events and logs are in {folder}", file=sys.stderr)
         return 1
-    seen = figures(clients.records)
+    seen, fired = figures(clients.records), _fired(world)
     world.evidence.facts |= seen | {"first_chat_ttft_seconds": first_token, "replicas_over_time": replicas}
+    world.evidence.facts |= {"alerts": fired}
     world.evidence.write()
-    _tell(world, seen, first_token, replicas)
-    return 0 if seen["failed"] == 0 else 1
+    _tell(world, seen, first_token, replicas, fired)
+    return 0 if seen["failed"] == 0 and not fired else 1
+
+
+def _fired(world: World) -> list[str]:
+    """Alerts that fired in the last ten minutes; on a foreign cluster they are not ours to judge."""
+    if not world.prometheus_url:
+        return []
+    fired = prometheus_sample(world.prometheus_url, 'max_over_time(ALERTS{alertstate="firing"}[10m])')["result"]
+    return sorted({str(one["metric"]["alertname"]) for one in fired})
 
 
 def _chat(world: World) -> float:
@@ -149,7 +158,9 @@ def _chat(world: World) -> float:
     return round(first, 3)
 
 
-def _tell(world: World, seen: dict[str, float], first_token: float, replicas: list[tuple[float, int]]) -> None:
+def _tell(
+    world: World, seen: dict[str, float], first_token: float, replicas: list[tuple[float, int]], fired: list[str]
+) -> None:
     steps = ", ".join(f"{one.name} {one.seconds:.0f} s" for one in world.evidence.transitions)
     flags = (
         f"export KUBECONFIG={world.kube.kubeconfig}"
@@ -165,6 +176,7 @@ What was seen
   replicas over time    {", ".join(f"{at:.0f} s: {count}" for at, count in replicas)}
   streams               {seen["streams"]:.0f}, {seen["tokens"]:.0f} tokens, each counted by the client
   requests failed: {seen["failed"]:.0f}
+  alerts that fired: {", ".join(fired) or "none"}
 
 Try next
   {flags}

@@ -92,3 +92,14 @@ def condition(obj: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
 def is_ready(pod: Mapping[str, Any]) -> bool:
     """A pod that is Ready and not on its way out."""
     return condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def rolled_out(resource: Object, replicas: int) -> bool:
+    """Whether the status says that the spec as it is now is rolled out, with nothing left to do."""
+    status = resource.get("status") or {}
+    return bool(
+        status.get("observedGeneration") == resource["metadata"]["generation"]
+        and status.get("updatedReplicas") == replicas
+        and condition(resource, "Ready").get("status") == "True"
+        and condition(resource, "Progressing").get("reason") == "Complete"
+    )

@@ -1,7 +1,9 @@
 """ModelPools that the scenarios apply on the project's own cluster."""
 
 import copy
+from pathlib import Path
 
+from scenarios import programs
 from scenarios.kube import Object
 
 NAMESPACE = "demo"
@@ -83,3 +85,40 @@ def with_engine(pool: Object, **engine: object) -> Object:
     changed = copy.deepcopy(pool)
     changed["spec"]["engine"].update(engine)
     return changed
+
+
+# The engine double in place of vLLM, by the engine's own Python, from a ConfigMap of its source.
+DOUBLE = "engine-double"
+_FAKES = Path(__file__).resolve().parents[2] / "tests" / "fakes"
+DOUBLE_FILES = {
+    "engine_double.py": Path(__file__).with_name("engine_double.py"),
+    **{
+        f"fakes/{path.name}": path
+        for path in sorted(_FAKES.glob("*.py"))
+        if path.stem not in ("collector", "controlplane", "postgres", "prometheus", "readings", "stores")
+        and not path.stem.startswith("test_")
+    },
+}
+
+
+def double_pool(
+    name: str, speed: dict[str, float], flags: tuple[str, ...] = (), namespace: str = NAMESPACE, **spec: object
+) -> Object:
+    """A pool of engine doubles; `speed` is their environment, `flags` are vLLM's. Needs `double_source`."""
+    pool = cpu_pool(name, namespace, **spec)
+    pool["spec"]["engine"]["args"] = list(flags)
+    pool["spec"]["engine"]["env"] = [{"name": key, "value": str(value)} for key, value in speed.items()]
+    container = pool["spec"]["podTemplate"]["spec"]["containers"][0]
+    container["command"] = [f"{ENGINE_FOLDER}/venv/bin/python", f"{programs.FOLDER}/engine_double.py"]
+    container["env"] = [
+        {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        {"name": "PYTHONPATH", "value": programs.FOLDER},
+    ]
+    container["volumeMounts"].append({"name": DOUBLE, "mountPath": programs.FOLDER, "readOnly": True})
+    pool["spec"]["podTemplate"]["spec"]["volumes"].append(programs.volume(DOUBLE, DOUBLE_FILES))
+    return pool
+
+
+def double_source(namespace: str = NAMESPACE) -> Object:
+    """What `double_pool` mounts."""
+    return programs.source(DOUBLE, namespace, DOUBLE_FILES)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import yaml
 
-from scenarios.evidence import Evidence
+from scenarios.evidence import BUILD, Evidence
 from scenarios.kube import Kube, Object, wait_for
 from scenarios.pools import cpu_pool
 from scenarios.world import RELEASE, SYSTEM_NAMESPACE, World
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "tidepool"
-RULES = CHART / "files" / "rules.yaml"
+RULES = [CHART / "files" / "rules.yaml", CHART / "files" / "alerts.yaml"]
 IMAGE_NAMES = ("tidepool-router", "tidepool-operator")
 _CLUSTER_SECONDS = 3600.0
 
@@ -85,6 +85,26 @@ def install(kube: Kube, program: str, images: Images, prometheus_url: str, extra
     )
 
 
+def rules() -> Path:
+    """The chart's recording rules and alerts in one file, as Prometheus of the cluster takes it."""
+    groups = [group for file in RULES for group in yaml.safe_load(file.read_text())["groups"]]
+    BUILD.mkdir(parents=True, exist_ok=True)
+    written = BUILD / "rules.yaml"
+    written.write_text(yaml.safe_dump({"groups": groups}, sort_keys=False, width=1000))
+    return written
+
+
+@contextlib.contextmanager
+def changed(world: World, *flags: str) -> Iterator[None]:
+    """The chart with other values for a while: flags for helm beside those that it was installed with."""
+    kept = ("--namespace", SYSTEM_NAMESPACE, "--wait", "--timeout", "300s")
+    helm(world.kube, world.helm, "upgrade", RELEASE, str(CHART), "--reuse-values", *flags, *kept)
+    try:
+        yield
+    finally:
+        helm(world.kube, world.helm, "rollback", RELEASE, *kept)
+
+
 def own_cluster(evidence: Evidence) -> World:
     """The project's two-node cluster, made when it is missing, with the chart installed from this tree."""
     status = cluster("up")
@@ -96,7 +116,7 @@ def own_cluster(evidence: Evidence) -> World:
         for line in cluster("images").split()
         if line.startswith("localhost/")
     )
-    cluster("prometheus", "reload", "--rules", str(RULES))
+    cluster("prometheus", "reload", "--rules", str(rules()))
     prometheus_url = next(
         word
         for line in status.splitlines()
@@ -151,11 +171,11 @@ def find_service(world: World) -> None:
     world.service_url = f"http://{cluster_ip(world.kube, world.name, world.namespace)}"
 
 
-def kill_container(pod: Object) -> None:
-    """SIGKILL to the first process of the engine's container, from the machine that runs the node."""
+def kill_container(pod: Object, name: str = "engine") -> None:
+    """SIGKILL to the first process of a container, from the machine that runs the node."""
     uid = pod["metadata"]["uid"]
     statuses = pod["status"]["containerStatuses"]
-    container = next(one for one in statuses if one["name"] == "engine")["containerID"].rpartition("/")[2]
+    container = next(one for one in statuses if one["name"] == name)["containerID"].rpartition("/")[2]
     inside = [
         path.parent
         for path in Path("/proc").glob("[0-9]*/cgroup")
@@ -180,10 +200,10 @@ def _text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def forwarded(kube: Kube, namespace: str, service: str, port: int) -> Iterator[str]:
-    """`kubectl port-forward` to a Service; yields the base URL."""
+def forwarded(kube: Kube, namespace: str, name: str, port: int, kind: str = "svc") -> Iterator[str]:
+    """`kubectl port-forward` to a Service, or what `kind` says; yields the base URL."""
     child = subprocess.Popen(
-        kube.command("port-forward", "-n", namespace, f"svc/{service}", f":{port}", "--address", "127.0.0.1"),
+        kube.command("port-forward", "-n", namespace, f"{kind}/{name}", f":{port}", "--address", "127.0.0.1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -192,7 +212,7 @@ def forwarded(kube: Kube, namespace: str, service: str, port: int) -> Iterator[s
         assert child.stdout is not None
         line = child.stdout.readline()  # Forwarding from 127.0.0.1:40001 -> 8080
         if "Forwarding from" not in line:
-            raise StageError(f"kubectl port-forward to {namespace}/{service}: {line.strip()}")
+            raise StageError(f"kubectl port-forward to {namespace}/{name}: {line.strip()}")
         yield f"http://{line.split()[2]}"
     finally:
         child.terminate()

@@ -131,7 +131,7 @@ def broken_spec(path: str, value: object) -> Object:
         ("scaling.targets", {"kvUtilization": "lots"}, "kvUtilization", "0.8"),
         ("scaling.idleAfter", "ten minutes", "idleAfter", "1h30m"),
         ("colour", "blue", "colour", "unknown field"),
-        ("disaggregation", {"prefill": {"replicas": 1}}, "disaggregation", "not built yet"),
+        ("parallelism", {"tensor": 3, "hosts": 2}, "parallelism", "make the products equal"),
     ],
 )
 def test_what_can_never_work_is_refused_at_apply(

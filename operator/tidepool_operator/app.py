@@ -22,6 +22,7 @@ from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, MODEL_POOL, Kind, Object
 from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.names import Names
+from tidepool_operator.cluster.namespaces import AllowedHosts
 from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.proof import OwnProof
 from tidepool_operator.cluster.quotas import Quotas
@@ -30,6 +31,10 @@ from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of, pool_of
 from tidepool_operator.cluster.trust import ClusterTrust
 from tidepool_operator.cluster.workqueue import WorkQueue
+from tidepool_operator.console.hub import Hub
+from tidepool_operator.console.looks import EVERY_SECONDS, Looks
+from tidepool_operator.console.looks import Sources as Sights
+from tidepool_operator.console.server import ConsoleServer
 from tidepool_operator.errors import ApiError, NotFound, NotLeader, TooManyRequests
 from tidepool_operator.events import Recorder
 from tidepool_operator.handlers import SELECTORS, Watches
@@ -91,6 +96,7 @@ class Operator:
         self._names = Names()
         secret, name = settings.sidecar_tls_secret, settings.sidecar_tls_server_name
         self._tls = SidecarTLS(secret, name) if secret else None
+        self._hosts = AllowedHosts(self._open, self._workflow_namespaces, self._hosts_changed)
         self._view = View(
             self._api,
             self.store,
@@ -98,11 +104,13 @@ class Operator:
             self._pool_due,
             self._leading,
             tls=self._tls is not None,
+            hosts=self._hosts.of,
         )
         history = (
             Prometheus(PrometheusSettings(settings.prometheus_url)) if settings.prometheus_url else NoPrometheus()
         )
         self._nodes = Nodes(self._open, wanted=settings.reads_nodes)
+        self._prometheus = history
         self._autoscaler = Autoscaler(
             self._view,
             history,
@@ -149,6 +157,9 @@ class Operator:
             Work.RUN: self._runs,
         }
         self.health = HealthServer(self.complaints, self._gauges, self.figures)
+        self._looks = self._make_looks(client.clock.now)
+        hub = Hub(self._looks, EVERY_SECONDS, client.clock.now)
+        self.console = ConsoleServer(hub, settings.console_hosts)
         self.store.listen(self._changed)
 
     def stop(self) -> None:
@@ -162,16 +173,21 @@ class Operator:
             stack.push_async_callback(self.health.close)
             stack.push_async_callback(self._sidecars.close)
             stack.push_async_callback(self._gateway_runs.close)
+            if self._settings.console:
+                await self.console.start(self._settings.console_host, self._settings.console_port)
+                stack.push_async_callback(self._looks.close)
+                stack.push_async_callback(self.console.close)
             await self._wait_for_kinds()
             watches = Watches(
                 self.store,
                 self._settings.watch_namespaces,
                 self._settings.kubeconfig,
+                served=self._served,
                 silence_seconds=self._settings.watch_silence_seconds,
             )
             stack.push_async_callback(watches.close)
             tasks: list[asyncio.Future[Any]] = [
-                asyncio.create_task(self.lease.run(self._lead)),
+                asyncio.create_task(self._campaign()),
                 asyncio.create_task(self._canary.run()),
                 asyncio.create_task(self._gateways.run()),
                 asyncio.create_task(self._schema.run()),
@@ -209,16 +225,36 @@ class Operator:
             "orphans": self._orphans.count,
         }
 
+    def _make_looks(self, clock: Callable[[], float]) -> Looks:
+        """What the console shows, from what this process knows; nothing runs until somebody looks."""
+        return Looks(
+            Sights(
+                store=self.store,
+                figures=self._prometheus,
+                scaler=self._autoscaler,
+                decision=self._autoscaler.board.get,
+                demand=self._autoscaler.gateways.demand,
+                loads=self._sidecars.loads,
+                runs=self._gateway_runs,
+                leads=self._leading,
+                clock=clock,
+                interval_seconds=self._settings.scale_interval_seconds,
+            )
+        )
+
     def _render(self) -> RenderSettings:
         trust = self._callers()
         image, namespace = self._settings.router_image, self._settings.namespace
-        return RenderSettings(image, namespace, trust, self._schema.stale, self._tls)
+        return RenderSettings(image, namespace, trust, self._schema.stale, self._tls, self._schema.groups)
 
     def _callers(self) -> TrustedCallers | None:
         return None if self._trust is None else self._trust.callers
 
     def _trust_changed(self) -> None:
         self._all_due()
+        self._publisher.mark_due()
+
+    def _hosts_changed(self) -> None:
         self._publisher.mark_due()
 
     def _leading(self) -> bool:
@@ -228,30 +264,44 @@ class Operator:
         """kopf looks once for its kinds, so the CRDs must be there before it starts."""
         while not self._stop.is_set():
             try:
-                for kind in (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN):
-                    namespace = next(iter(self._settings.watch_namespaces), None)
-                    await self._open.list(kind, namespace, metadata_only=True, cached=True)
-            except NotFound:
+                if await self._served():
+                    return
                 log.warning(
                     "the CRDs of tidepool.dev are not installed; apply charts/tidepool's CRDs. Waiting for them."
                 )
             except ApiError as error:
                 log.warning("the API server cannot be used yet: %s", error)
-            else:
-                return
             await asyncio.sleep(_CRD_PAUSE_SECONDS)
+
+    async def _served(self) -> bool:
+        """Whether the API server has our kinds. Raises ApiError."""
+        namespace = next(iter(self._settings.watch_namespaces), None)
+        try:
+            for kind in (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN):
+                await self._open.list(kind, namespace, metadata_only=True, cached=True)
+        except NotFound:
+            return False
+        return True
+
+    async def _campaign(self) -> None:
+        """Stand for the Lease once the store is whole: taking in thousands of objects is seconds of work, in which
+        a Lease could not be renewed in time, and a leader that knows nothing does nothing."""
+        await self._canary.synced()
+        await self.lease.run(self._lead)
 
     async def _lead(self) -> None:
         """What only the leader does; cancelled when the Lease is lost."""
         await self._canary.synced()
         if self._trust is not None:
             await self._trust.looked()  # a gateway believes nobody until it knows the keys
+        await self._hosts.look()  # or workflows would lose their hosts until the first look
         self.queue.clear()
         self._all_due()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.workers):
                 group.create_task(self._work())
             group.create_task(self._publisher.run())
+            group.create_task(self._hosts.run())
             group.create_task(self._runs.run())
             group.create_task(self._resync())
 
@@ -292,6 +342,9 @@ class Operator:
                 self.queue.add(item, random.uniform(0.0, period))  # noqa: S311 - spreads load
             await asyncio.sleep(period)
 
+    def _workflow_namespaces(self) -> set[str]:
+        return {key.namespace for key in self.store.keys(AGENT_WORKFLOW)}
+
     def _items(self) -> list[Item]:
         pools = [Item(Work.POOL, key) for key in self.store.keys(MODEL_POOL)]
         workflows = [Item(Work.WORKFLOW, key) for key in self.store.keys(AGENT_WORKFLOW)]
@@ -309,6 +362,8 @@ class Operator:
         if item is None:
             return
         if kind == AGENT_WORKFLOW:
+            if before is None:
+                self._hosts.mark_due()
             self._workflow_changed(key_of(item), gone=after is None)
             self._publisher.mark_due()
         elif kind == AGENT_WORKFLOW_RUN:

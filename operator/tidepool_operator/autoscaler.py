@@ -7,14 +7,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
+from zlib import crc32
 
 from tidepool_api.load import GatewayReport
 from tidepool_api.scaling import Mode
 from tidepool_operator.errors import OperatorError
 from tidepool_operator.foresight import Foresight
-from tidepool_operator.scaling.ahead import recalled, started
+from tidepool_operator.pool.status import FIGURES_SECONDS, live_figures
+from tidepool_operator.scaling.ahead import recalled, started, startup_p90
 from tidepool_operator.scaling.decide import decide, refused
 from tidepool_operator.scaling.model import Decision, Demand, Memory, PoolReading, ScaledPool
+from tidepool_operator.scaling.record import Record
 from tidepool_operator.telemetry.history import Past, Work
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class Board:
 
     def __init__(self) -> None:
         self._last: dict[str, Decision] = {}
+        self._told: dict[str, tuple[float, Mapping[str, str]]] = {}
         self._history: dict[str, deque[Decision]] = {}
 
     def get(self, key: str) -> Decision | None:
@@ -65,17 +69,26 @@ class Board:
         return tuple(self._history.get(key, ()))
 
     def put(self, key: str, decision: Decision) -> bool:
-        """Keep a decision; True when it says something other than the one before."""
+        """Keep a decision; True when the pool's status should hear of it: it says something other than the one
+        before, or the live figures have moved and were not told for a minute."""
         before = self._last.get(key)
         self._last[key] = decision
         if before is None or (before.replicas, before.mix) != (decision.replicas, decision.mix):
             self._history.setdefault(key, deque(maxlen=HISTORY)).appendleft(decision)
-        return before is None or _gist(before) != _gist(decision)
+        figures = live_figures(decision)
+        since, told = self._told.get(key, (0.0, {}))
+        news = before is None or _gist(before) != _gist(decision)
+        if news or (figures != told and decision.time - since >= FIGURES_SECONDS):
+            # The first time up to a minute more, so that hundreds of pools are not written all at once.
+            spread = crc32(key.encode()) % FIGURES_SECONDS if news else 0.0
+            self._told[key] = (decision.time + spread, figures)
+            return True
+        return False
 
     def keep(self, keys: Collection[str]) -> None:
         """Forget every pool that is not among `keys`."""
         for key in self._last.keys() - set(keys):
-            del self._last[key], self._history[key]
+            del self._last[key], self._history[key], self._told[key]
 
 
 def _gist(decision: Decision) -> tuple[int, str, Mapping[str, int], int]:
@@ -189,6 +202,14 @@ class Autoscaler:
         """Share of recent demand that lay within its 90 % band, by pool."""
         return self._foresight.coverage()
 
+    def recorded(self, key: str) -> Record | None:
+        """A pool's demand of the past, where it is kept: of pools that predict, by who leads."""
+        return self._foresight.record(key)
+
+    def startup_seconds(self, key: str) -> float:
+        """How long a pod of the pool takes until it serves, 90th percentile."""
+        return startup_p90(self._memory.get(key, Memory()))
+
     def on_demand(self, key: str) -> None:
         """Somebody asks for the pool: look at it at once if it is at zero."""
         self._asked.add(key)
@@ -244,8 +265,10 @@ class Autoscaler:
         memory = self._memory.get(pool.key)
         if memory is not None and decision.refused is not None:
             self._memory[pool.key] = refused(now, memory, decision)
+        before = self.board.get(pool.key)
         if self.board.put(pool.key, decision):
-            log.info("pool %s: %s: %s", pool.key, decision.reason, decision.message)
+            if before is None or _gist(before) != _gist(decision):
+                log.info("pool %s: %s: %s", pool.key, decision.reason, decision.message)
             self._cluster.mark_due(pool.key)
 
     def _mix(self, pool: ScaledPool) -> Mapping[str, int]:

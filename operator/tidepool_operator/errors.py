@@ -2,7 +2,7 @@
 
 OperatorError
 ├── ConfigurationError         the operator's own settings or access are wrong; a person must act
-├── WatchesEnded               kopf is gone, with its kinds or its rights; the process must start anew
+├── WatchesEnded               kopf has ended; for good with its kinds or rights: the process must start anew
 ├── NotLeader                  a write was stopped: this process does not hold the Lease (any more)
 └── ApiError                   the API server did not do what was asked
     ├── NotFound               404

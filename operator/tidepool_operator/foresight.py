@@ -57,6 +57,10 @@ class Foresight:
         """The forecast for a pool, None before there is any."""
         return self._forecasts.get(key)
 
+    def record(self, key: str) -> Record | None:
+        """A pool's demand of the past, None where none is kept."""
+        return self._records.get(key)
+
     def recalled(self, key: str) -> Capacity | None:
         """What the past taught of a pool's replicas, once."""
         return self._recalled.pop(key, None)

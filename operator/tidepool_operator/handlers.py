@@ -8,7 +8,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -30,8 +31,10 @@ from tidepool_operator.cluster.kinds import (
     Kind,
     Object,
 )
-from tidepool_operator.cluster.store import Store, key_of
-from tidepool_operator.errors import WatchesEnded
+from tidepool_operator.cluster.store import Store, key_of, slim
+from tidepool_operator.errors import ApiError, WatchesEnded
+
+log = logging.getLogger(__name__)
 
 _OURS: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY},{POOL_LABEL}"
 # Nothing of anybody else crosses the wire or takes memory.
@@ -52,6 +55,14 @@ SELECTORS: Final[Mapping[Kind, str]] = {
 # Kind, object, and whether it is gone; called in kopf's thread.
 Tell = Callable[[Kind, Object, bool], None]
 _STOP_SECONDS: Final = 10.0
+# So many ends within so long a time are no mishap.
+_LIVES: Final = 5
+_LIVES_SECONDS: Final = 300.0
+_LIFE_PAUSE_SECONDS: Final = 1.0
+_REAP_SECONDS: Final = 0.5
+_GATHER_SECONDS: Final = 0.02
+# Everything else has its turn between so many.
+_TAKEN_AT_ONCE: Final = 200
 _BACKOFFS_SECONDS: Final = (0.2, 0.5, 1, 2, *[5] * 12)
 _CLOSING_SECONDS: Final = 0.25
 
@@ -76,13 +87,16 @@ def settings(silence_seconds: float = 75.0) -> kopf.OperatorSettings:
     made.watching.client_timeout = 270
     made.watching.connect_timeout = 10
     made.watching.inactivity_timeout = silence_seconds
-    made.watching.chunk_size = 500
+    # A page lies in memory as a whole, and one of each kind at a time.
+    made.watching.chunk_size = 100
     made.networking.request_timeout = 30
-    # An API server or etcd that restarts is waited for; afterwards the process starts anew, and waits then.
+    # An API server or etcd that restarts is waited for; afterwards kopf begins anew, and waits then.
     made.networking.error_backoffs = _BACKOFFS_SECONDS
-    made.queueing.idle_timeout = 1.0
+    # kopf has a task for each object; thousands are told of at the start, and seldom twice.
+    made.queueing.idle_timeout = 0.1
     # This process is stopped by whoever runs it, not by a timer that kills it.
     made.process.ultimate_exiting_timeout = None
+    made.persistence.diffbase_storage = _NoDiffs()
     for kind, selector in SELECTORS.items():
         made.watching.label_selectors[kopf_selector(kind)] = selector
     return made
@@ -93,11 +107,30 @@ def kopf_selector(kind: Kind) -> tuple[str, str, str]:
     return (kind.group, kind.version, kind.plural)
 
 
+class _NoDiffs(kopf.DiffBaseStorage):
+    """No handler here asks what has changed, so nothing is copied to find out: that is a quarter of kopf's work
+    for an object."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> Any:  # noqa: ANN401, ARG002 - kopf's types
+        """Nothing."""
+        return {}
+
+    def fetch(self, *, body: kopf.Body) -> None:
+        """Nothing."""
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: Any) -> None:  # noqa: ANN401 - kopf's types
+        """Nowhere."""
+
+
 class Watches:
     """kopf in a thread and a loop of its own, from `start` to `close`.
 
     It cannot share a loop: when it ends it cancels every other task that it finds there, and it takes the signals
     for itself. What it tells crosses over to the store's loop, in order.
+
+    One error event of one watch ends kopf as a whole. It is begun anew then, beside all that goes on: the store,
+    the Lease and what the autoscaler has seen outlive it. `served` is asked before, since kopf looks once for its
+    kinds and lives on blind without them; when they are gone, or when kopf ends time and again, the process ends.
     """
 
     def __init__(
@@ -106,43 +139,98 @@ class Watches:
         namespaces: Sequence[str],
         kubeconfig: str | None = None,
         *,
+        served: Callable[[], Awaitable[bool]],
         silence_seconds: float = 75.0,
     ) -> None:
         self._store = store
         self._namespaces = list(namespaces)
         self._kubeconfig = kubeconfig
+        self._served = served
         self._silence_seconds = silence_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kopf")
-        self._ended: asyncio.Future[None] | None = None
+        self._told: deque[tuple[Kind, Object, bool]] = deque()
+        self._calling = False
+        self._stopping = False
+        self._lives: asyncio.Task[None] | None = None
         self._begun: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
         self._begun = concurrent.futures.Future()
 
-    def start(self) -> asyncio.Future[None]:
-        """Begin to watch. The future ends when kopf does, with what ended it."""
+    def start(self) -> asyncio.Task[None]:
+        """Begin to watch. The task ends when kopf has ended for good, with what ended it."""
         logging.getLogger("kopf").setLevel(logging.WARNING)
-        loop = asyncio.get_running_loop()
-
-        def tell(kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - kopf's thread has one caller
-            loop.call_soon_threadsafe(self._take, kind, item, gone)
-
-        serving = self._serve(registry(tell, self._kubeconfig))
-        self._ended = loop.run_in_executor(self._thread, asyncio.run, serving)
-        return self._ended
+        self._lives = asyncio.create_task(self._live(), name="watches")
+        return self._lives
 
     async def close(self) -> None:
         """Have kopf end in good order."""
-        if self._ended is not None and not self._ended.done():
-            loop, stop = await asyncio.wrap_future(self._begun)
-            # It may end by itself at this very moment, and its loop with it.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(stop.set)
-            await asyncio.wait([self._ended], timeout=_STOP_SECONDS)
+        self._stopping = True
+        if self._lives is not None and not self._lives.done():
+            if self._begun.done():
+                loop, stop = self._begun.result()
+                # It may end by itself at this very moment, and its loop with it.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(stop.set)
+            await asyncio.wait([self._lives], timeout=_STOP_SECONDS)
+            self._lives.cancel()
+            await asyncio.gather(self._lives, return_exceptions=True)
         self._thread.shutdown(wait=False)
+
+    async def _live(self) -> None:
+        """One life of kopf after the other."""
+        loop = asyncio.get_running_loop()
+        ends: deque[float] = deque(maxlen=_LIVES)
+        while not self._stopping:
+            self._begun = concurrent.futures.Future()
+            made = registry(self._tell(loop), self._kubeconfig)
+            try:
+                await loop.run_in_executor(self._thread, asyncio.run, self._serve(made))
+            except WatchesEnded as error:
+                if self._stopping:
+                    return
+                ends.append(loop.time())
+                if len(ends) == _LIVES and ends[-1] - ends[0] < _LIVES_SECONDS:
+                    raise
+                log.warning("%s", error)
+            await self._ready_again()
+
+    async def _ready_again(self) -> None:
+        """Wait until the API server answers. Raises WatchesEnded when it does not serve our kinds any more."""
+        while not self._stopping:
+            await asyncio.sleep(_LIFE_PAUSE_SECONDS)
+            try:
+                if not await self._served():
+                    raise WatchesEnded("The kinds of tidepool.dev are gone; the operator starts anew.")
+            except ApiError as error:
+                log.warning("the watches wait for the API server: %s", error)
+            else:
+                return
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> Tell:
+        def tell(kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - kopf's thread has one caller
+            # Slim before it waits for its turn over there.
+            self._told.append((kind, slim(kind, item), gone))
+            # One call over for all that comes within a moment: a call for each of thousands costs more than all
+            # else about them, for each has this interpreter's lock change hands.
+            if not self._calling:
+                self._calling = True
+                loop.call_soon_threadsafe(loop.call_later, _GATHER_SECONDS, self._take)
+
+        return tell
 
     async def _serve(self, made: kopf.OperatorRegistry) -> None:
         # A flag of kopf's own loop: a thread's would be waited for in a thread, which then cannot end with kopf.
         stop = asyncio.Event()
         self._begun.set_result((asyncio.get_running_loop(), stop))
+        if self._stopping:
+            return
+        ending, itself = asyncio.Event(), asyncio.current_task()
+
+        async def ends(**_: object) -> None:
+            ending.set()
+
+        kopf.on.cleanup(registry=made)(ends)
+        # Begun before kopf, which takes all later tasks for its own.
+        reaper = asyncio.create_task(_reap(ending, itself))
         try:
             await kopf.operator(
                 registry=made,
@@ -155,18 +243,39 @@ class Watches:
                 identity=FIELD_MANAGER,  # type: ignore[arg-type]
             )
         except Exception as error:
-            raise WatchesEnded(f"The watches ended ({error}); the operator starts anew.") from error
+            raise WatchesEnded(f"The watches ended ({error}) and begin anew.") from error
         finally:
+            reaper.cancel()
             # Transports of TLS close a few turns of the loop after their session, and kopf does not wait for them.
             await asyncio.sleep(_CLOSING_SECONDS)
         if not stop.is_set():
-            raise WatchesEnded("The watches ended by themselves; the operator starts anew.")
+            raise WatchesEnded("The watches ended by themselves and begin anew.")
 
-    def _take(self, kind: Kind, item: Object, gone: bool) -> None:  # noqa: FBT001 - called by position, across threads
-        if gone:
-            self._store.forget(kind, key_of(item), uid=item["metadata"].get("uid", ""))
-        else:
-            self._store.put(kind, item)
+    def _take(self) -> None:
+        # Before the first look: what is told from now on calls again.
+        self._calling = False
+        for _ in range(_TAKEN_AT_ONCE):
+            if not self._told:
+                return
+            kind, item, gone = self._told.popleft()
+            if gone:
+                self._store.forget(kind, key_of(item), uid=item["metadata"].get("uid", ""))
+            else:
+                self._store.put_slim(kind, item)
+        asyncio.get_running_loop().call_soon(self._take)
+
+
+async def _reap(ending: asyncio.Event, spared: asyncio.Task[Any] | None) -> None:
+    """Cancel what is left of a kopf that ends, time and again.
+
+    kopf cancels its watches once and waits for them without end, and a watch that is cancelled while it waits for
+    the head of an answer takes that for a pause, and goes on (kopf 1.45.2, clients/api.py, stream).
+    """
+    await ending.wait()
+    while True:
+        await asyncio.sleep(_REAP_SECONDS)
+        for task in asyncio.all_tasks() - {spared, asyncio.current_task()}:
+            task.cancel()
 
 
 def _teller(tell: Tell, kind: Kind) -> Any:  # noqa: ANN401 - kopf's own protocol of handlers

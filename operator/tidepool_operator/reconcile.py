@@ -7,17 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from tidepool_api.contract import LOADS_FOR_LABEL, POD_DELETION_COST
+from tidepool_api.contract import LOADS_FOR_LABEL, POD_DELETION_COST, POOL_LABEL
 from tidepool_api.load import LoadReport
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.clues import ClueReader
-from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, OWNED, POD, Object, kind_of
+from tidepool_operator.cluster.kinds import (
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    MODEL_POOL,
+    OWNED,
+    POD,
+    WATCHED,
+    Object,
+    kind_of,
+)
 from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.nodes import Nodes
 from tidepool_operator.cluster.sidecars import Sidecars
 from tidepool_operator.cluster.store import Key, Store, key_of
 from tidepool_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tidepool_operator.events import Recorder
+from tidepool_operator.pool.groups import is_grouped
 from tidepool_operator.pool.model import Note, Observed, Plan, RenderSettings, Severity
 from tidepool_operator.pool.ownership import may_take
 from tidepool_operator.pool.plan import plan
@@ -100,7 +110,11 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, raw: Object) -> float | None:
         observed = self._observe(key, raw)
-        observed = replace(observed, loaders=await self._loaders(key, observed))
+        observed = replace(
+            observed,
+            objects=(*observed.objects, *await self._groups(key, observed)),
+            loaders=await self._loaders(key, observed),
+        )
         clues, look_again = await self._clues.read(key.namespace, (*observed.pods, *observed.loaders))
         observed = replace(observed, clues=clues)
         made = await self._unfought(key, raw, await self._plan(observed))
@@ -137,6 +151,15 @@ class Reconciler:
             decision=self._board.get(str(key)),
             history=self._board.history(str(key)),
         )
+
+    async def _groups(self, key: Key, observed: Observed) -> tuple[Object, ...]:
+        """LeaderWorkerSets of the pool. Few pools have some and few clusters know them, so nobody watches them."""
+        wanted = observed.pool.spec.parallelism.hosts > 1 or any(map(is_grouped, observed.pods))
+        if not wanted or not observed.settings.groups:
+            return ()
+        kind = LEADER_WORKER_SET
+        found = await self._api.list(kind, key.namespace, labels=f"{POOL_LABEL}={key.name}")
+        return tuple({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in found)
 
     async def _loaders(self, key: Key, observed: Observed) -> tuple[Object, ...]:
         """Pods of Jobs that do not get on. They are asked for, not watched: a cluster seldom has any."""
@@ -205,7 +228,8 @@ class Reconciler:
     async def _carry_out(self, key: Key, made: Plan) -> None:
         for item in made.applies:
             applied = await self._api.apply(item)
-            self._store.put(kind_of(item), applied)
+            if kind_of(item) in WATCHED:
+                self._store.put(kind_of(item), applied)
             log.info("applied %s %s", item["kind"], key_of(item))
         for mark in made.marks:
             cost = None if mark.cost is None else str(mark.cost)
@@ -214,11 +238,13 @@ class Reconciler:
             with contextlib.suppress(NotFound):
                 await self._api.patch(POD, key.namespace, mark.pod, change)
         for scale in made.scales:
-            version = await self._api.scale(DEPLOYMENT, key.namespace, scale.deployment, scale.replicas)
-            # An apply writes the count that is known: it must not be one of before.
-            where = Key(key.namespace, scale.deployment)
-            self._store.amend(DEPLOYMENT, where, version, {"replicas": scale.replicas})
-            log.info("scaled Deployment %s/%s to %d", key.namespace, scale.deployment, scale.replicas)
+            kind = DEPLOYMENT if scale.kind == DEPLOYMENT.kind else LEADER_WORKER_SET
+            version = await self._api.scale(kind, key.namespace, scale.deployment, scale.replicas)
+            if kind in WATCHED:
+                # An apply writes the count that is known: it must not be one of before.
+                where = Key(key.namespace, scale.deployment)
+                self._store.amend(kind, where, version, {"replicas": scale.replicas})
+            log.info("scaled %s %s/%s to %d", kind, key.namespace, scale.deployment, scale.replicas)
         for doomed in made.deletes:
             item = {"apiVersion": doomed.api_version, "kind": doomed.kind}
             seen = {"uid": doomed.uid, "version": doomed.version}

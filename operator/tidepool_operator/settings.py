@@ -31,6 +31,12 @@ class Settings:
     reads_nodes: bool = False
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside
     health_port: int = 8080
+    # The page for people. On loopback only `kubectl port-forward` leads there. `console_hosts` empty: it answers
+    # by any name, but on loopback by loopback's alone.
+    console: bool = False
+    console_host: str = "127.0.0.1"
+    console_port: int = contract.CONSOLE_PORT
+    console_hosts: tuple[str, ...] = ()
     kubeconfig: str | None = None
     workers: int = 8
     resync_seconds: float = 600.0
@@ -69,6 +75,19 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     )
     parser.add_argument("--health-host", default="0.0.0.0")  # noqa: S104 - see above
     parser.add_argument("--health-port", type=int, default=int(environment.get("TIDEPOOL_HEALTH_PORT", "8080")))
+    parser.add_argument(
+        "--console",
+        action=argparse.BooleanOptionalAction,
+        default=environment.get("TIDEPOOL_CONSOLE", "false") == "true",
+        help="serve the page for people",
+    )
+    parser.add_argument("--console-host", default=environment.get("TIDEPOOL_CONSOLE_HOST", "127.0.0.1"))
+    parser.add_argument("--console-port", type=int, default=contract.CONSOLE_PORT)
+    parser.add_argument(
+        "--console-hosts",
+        default=environment.get("TIDEPOOL_CONSOLE_HOSTS", ""),
+        help="names by which the page may be asked for, comma-separated; empty: any, on loopback loopback's",
+    )
     parser.add_argument("--scale-interval", type=float, default=5.0, help="seconds between decisions")
     parser.add_argument("--log-level", default=environment.get("TIDEPOOL_LOG_LEVEL", "INFO"))
     parser.add_argument(
@@ -92,7 +111,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     )
     parser.add_argument("--kubeconfig", default=None, help="default: $KUBECONFIG, or the pod's service account")
     given = parser.parse_args(arguments)
-    names = [name.strip() for name in given.watch_namespaces.split(",")]
+    names, hosts = (
+        [one.strip() for one in text.split(",")] for text in (given.watch_namespaces, given.console_hosts)
+    )
     return Settings(
         namespace=given.namespace,
         # Two processes of one pod name (a restarted container) are two candidates for the Lease.
@@ -103,6 +124,10 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         reads_nodes=given.read_nodes == "true" or (given.read_nodes == "auto" and not any(names)),
         health_host=given.health_host,
         health_port=given.health_port,
+        console=given.console,
+        console_host=given.console_host,
+        console_port=given.console_port,
+        console_hosts=tuple(host for host in hosts if host),
         kubeconfig=given.kubeconfig,
         scale_interval_seconds=given.scale_interval,
         log_level=given.log_level.upper(),

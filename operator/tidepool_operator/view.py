@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tidepool_api.contract import ENGINE_CONTAINER, TLS_LABEL, VARIANT_LABEL
+from tidepool_api.contract import ENGINE_CONTAINER, ROLE_PREFILL, ROLE_WORKER, TLS_LABEL, VARIANT_LABEL
 from tidepool_api.routing import FleetPool, FleetWorkflow
 from tidepool_api.scaling import Scaling
 from tidepool_operator.arbiter import Asks
@@ -17,8 +17,9 @@ from tidepool_operator.pool.model import Observed, RenderSettings, parse_time
 from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.read import read
 from tidepool_operator.pool.render import fleet_pool
+from tidepool_operator.pool.roles import role
 from tidepool_operator.pool.room import shape_of
-from tidepool_operator.pool.sidecar_tls import endpoints
+from tidepool_operator.pool.sidecar_tls import endpoints, prefill_endpoints
 from tidepool_operator.pool.variants import device_of, rendered
 from tidepool_operator.pool.variants import told as variants_told
 from tidepool_operator.scaling.model import LivePod, PodState, ScaledPool, ScalingSpec
@@ -43,6 +44,7 @@ class View:
         leads: Callable[[], bool],
         *,
         tls: bool = False,
+        hosts: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._api = api
         self._store = store
@@ -50,6 +52,7 @@ class View:
         self._mark_due = mark_due
         self._leads = leads
         self._tls = tls  # gateways speak TLS with the sidecars that can
+        self._hosts = hosts  # what the workflows of a namespace may call
         self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
         self._fleet: dict[str, tuple[int, FleetPool]] = {}
         self._asks: dict[str, tuple[int, Asks | None]] = {}
@@ -109,9 +112,16 @@ class View:
     def _secured(self, pool: FleetPool, key: Key) -> FleetPool:
         """Pods from before TLS was wanted are asked for as long as there are any."""
         pods = self._store.of_pool(POD, key)
-        all_have_it = all((pod["metadata"].get("labels") or {}).get(TLS_LABEL) for pod in pods)
+        all_have_it = all(
+            (pod["metadata"].get("labels") or {}).get(TLS_LABEL) for pod in pods if role(pod) != ROLE_WORKER
+        )
         found = endpoints(key.name, key.namespace, all_have_it=all_have_it)
-        return pool.model_copy(update={"endpoints": found})
+        apart = pool.prefill
+        if apart is not None:
+            apart = apart.model_copy(
+                update={"endpoints": prefill_endpoints(key.name, key.namespace, all_have_it=all_have_it)}
+            )
+        return pool.model_copy(update={"endpoints": found, "prefill": apart})
 
     def workflows(self) -> tuple[FleetWorkflow, ...]:
         """Workflows that are accepted as they stand, as gateways see them, as many as a ConfigMap holds."""
@@ -125,11 +135,12 @@ class View:
                     "the workflows together are too large: %s and those after it cannot be called", key_of(raw)
                 )
                 break
-            found.append(FleetWorkflow(name=str(key_of(raw)), spec=raw["spec"]))
+            key = key_of(raw)
+            found.append(FleetWorkflow(name=str(key), spec=raw["spec"], hosts=self._hosts(key.namespace)))
         return tuple(found)
 
     def asks(self, key: str) -> Asks | None:
-        """What a pool's pods ask for, None while its spec is unsound; rendered once a generation."""
+        """What a pool's pods ask for, found once a generation; None: unsound, or a replica is several pods."""
         namespace, _, name = key.partition("/")
         raw = self._store.get(MODEL_POOL, Key(namespace, name))
         if raw is None:
@@ -166,7 +177,7 @@ class View:
                 pod["metadata"].get("uid", ""),
             )
             for pod in self._store.of_pool(POD, key)
-            if not pod["metadata"].get("deletionTimestamp")
+            if not pod["metadata"].get("deletionTimestamp") and role(pod) not in (ROLE_PREFILL, ROLE_WORKER)
         )
 
 
@@ -215,8 +226,8 @@ def _mix(raw: Object, spec: ScalingSpec, pods: Sequence[LivePod]) -> Mapping[str
 
 def _asks_of(raw: Object) -> Asks | None:
     pool, problems = read(raw)
-    if problems:
-        return None
+    if problems or pool.spec.parallelism.hosts > 1:
+        return None  # shares are counted in pods, and such a replica is a group of them
     # Which router it will be makes no difference to what the pod asks for.
     observed = Observed(pool=pool, raw_status={}, settings=RenderSettings("router", ""))
     made = rendered(observed)

@@ -8,7 +8,7 @@ from typing import Final
 
 import uvloop
 
-from tidepool_router import app, keys_command, logs, replay_command, settings, workflow_command
+from tidepool_router import app, keys_command, logs, replay_command, settings, usage_command, workflow_command
 from tidepool_router.errors import RouterError, SettingsError
 from tidepool_router.loading import command
 from tidepool_router.workers import parent
@@ -19,6 +19,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "replay": replay_command.run,
     "load": command.run,
     "drop": command.run_drop,
+    "usage": usage_command.run,
     "workflow": workflow_command.run,
 }
 

@@ -43,13 +43,15 @@ from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.handled import HandlerApplication
+from tidepool_router.proxy.listening import Server
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.settings import Options, read_sidecar_settings
 from tidepool_router.tls import OwnCertificate, Trust
 from tidepool_router.tracing.start import watching
+from tidepool_router.usage.export import export
+from tidepool_router.usage.tally import Tally
 from tidepool_router.workflows import WorkflowSwitch
 
 _log: Final = logging.getLogger("tidepool.router")
@@ -101,7 +103,7 @@ async def serving(options: Options) -> AsyncIterator[Running]:
 
     Raises SettingsError when a file, flag or port cannot be used.
     """
-    services = Services(options.limits)
+    services = Services(options.limits, options.bodies_folder)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(services.close)
         services.pools.start()
@@ -251,6 +253,7 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     governance = Governance(services, fleet.metrics)
     stack.push_async_callback(governance.close)
     application = Gateway(services, fleet, version("tidepool"), keys, governance)
+    application.tally = await _usage(options, fleet.metrics.registry, stack)
     workflows = WorkflowSwitch(services, fleet, application, options.workflows)
     stack.push_async_callback(workflows.close)
     workflows.inner = Gateway(services, fleet, version("tidepool"), None, governance)
@@ -289,6 +292,20 @@ async def _keys(path: Path | None, fleet: GatewayFleet, services: Services, work
     fleet.follow(lambda: ring.divide(fleet.gateways * workers, monotonic()))
     services.spawn(file.run())
     return ring
+
+
+async def _usage(options: Options, registry: Registry, stack: AsyncExitStack) -> Tally | None:
+    """Counts who used how much, where that is kept. Raises JournalError where the store cannot be opened."""
+    if not options.keeps_usage or options.workflows.store is None:
+        return None
+    from tidepool_router.usage.book import Book
+
+    tally = Tally()
+    book = Book(tally, options.workflows.store)
+    book.start()
+    stack.push_async_callback(book.close)
+    export(registry, tally)
+    return tally
 
 
 async def _follow_trust(path: Path, state: SidecarState, services: Services) -> None:

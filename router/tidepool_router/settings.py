@@ -24,6 +24,7 @@ _Document = TypeVar("_Document", bound=BaseModel)
 _MOST_WORKERS: Final = 64
 _LOOPBACK: Final = "127.0.0.1"
 _STORE_VARIABLE: Final = "TIDEPOOL_WORKFLOW_STORE"
+_STORES: Final = f"--workflow-store, --workflow-store-file and {_STORE_VARIABLE}"
 _LIMIT_FIELDS: Final = get_type_hints(Limits)
 
 
@@ -65,12 +66,14 @@ class Options:
     decisions_file: Path | None = None
     debug_scores: bool = False
     workflows: WorkflowOptions = dataclasses.field(default_factory=WorkflowOptions)
+    keeps_usage: bool = False  # in the store of workflow runs
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_port: int | None = None  # None: `port` serves TLS where there is a certificate
     pod_ca: Path | None = None
     pod_server_name: str | None = None
     proof_file: Path | None = None
+    bodies_folder: Path | None = None  # None: the system's temporary one
     control_host: str = ""  # empty: as `host`
     fleet_writer: Writer = Writer.NOBODY
     trust_file: Path | None = None
@@ -104,6 +107,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         pod_ca=given.pod_ca,
         pod_server_name=given.pod_server_name,
         proof_file=given.proof_file,
+        bodies_folder=given.bodies_folder,
     )
     if (given.tls_cert is None) != (given.tls_key is None):
         raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")
@@ -113,6 +117,9 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         if given.workers > 1 and given.record_decisions is not None:
             raise SettingsError("--record-decisions is for one process; leave out --workers to record")
         writer = _fleet_writer(given)
+        workflows = _workflows(given, environment)
+        if given.usage and workflows.store is None:
+            raise SettingsError(f"--usage keeps it in the store of workflow runs; name one ({_STORES})")
         return dataclasses.replace(
             common,
             fleet_writer=writer,
@@ -122,7 +129,8 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
             keys_file=given.keys,
             decisions_file=given.record_decisions,
             debug_scores=given.debug_scores,
-            workflows=_workflows(given, environment),
+            workflows=workflows,
+            keeps_usage=given.usage,
             workers=given.workers,
             worker_fd=given.worker_fd,
         )
@@ -165,8 +173,7 @@ def _workflows(given: argparse.Namespace, environment: dict[str, str]) -> Workfl
     others = [given.workflow_store_file, environment.get(_STORE_VARIABLE) or None]
     stores = [found for found in (store, *others) if found is not None]
     if len(stores) > 1:
-        names = f"--workflow-store, --workflow-store-file and {_STORE_VARIABLE}"
-        raise SettingsError(f"there can be one store of workflow runs; give one of {names}")
+        raise SettingsError(f"there can be one store of workflow runs; give one of {_STORES}")
     if given.workers > 1 and any(str(found).startswith("sqlite:") for found in stores):
         raise SettingsError(
             "a store in SQLite is for one process; leave out --workers, or keep runs in PostgreSQL"
@@ -299,6 +306,9 @@ def _parser() -> argparse.ArgumentParser:
         f"{_STORE_VARIABLE} in the environment",
     )
     gateway.add_argument(
+        "--usage", action="store_true", help="keep who used how much in that store, for `tidepool-router usage`"
+    )
+    gateway.add_argument(
         "--workflow-lease-seconds",
         type=float,
         default=15.0,
@@ -346,6 +356,13 @@ def _add_common(role: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="service account token that is sent to pods and peers as our proof; reloaded",
+    )
+    role.add_argument(
+        "--bodies-folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where bodies of more than --replay-bytes lie that name their model last; default: the system's "
+        "temporary folder",
     )
     role.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     tracing.add_flags(role)

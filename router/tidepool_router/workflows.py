@@ -36,6 +36,7 @@ class WorkflowSwitch:
             hosts, lease_seconds = allowed_hosts(self._options.hosts), self._options.lease_seconds
             self._rooms = WorkflowRooms(self._services, self._fleet, self.inner, self._store, hosts, lease_seconds)
             self._rooms.start()
+            self._rooms.workflows.tally = self._gateway.tally
             self._gateway.workflows = self._rooms
         if self._rooms is not None:
             self._rooms.workflows.apply(self._fleet.workflows, list(self._fleet.pools))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from api.specs import FULL_POOL, FULL_RUN, FULL_WORKFLOW, NOT_YET_POOL, Json, changed
+from api.specs import APART_POOL, FULL_POOL, FULL_RUN, FULL_WORKFLOW, Json, changed
 from tidepool_api.crd import AGENTWORKFLOW, AGENTWORKFLOWRUN, RESOURCES
 from tidepool_api.kube import VALIDATIONS
 from tidepool_api.not_yet import MODELPOOL_NOT_YET
@@ -39,7 +39,6 @@ class Case:
     field: str
     words: str
     # The accepted object still holds what no part serves yet, so only this rule lets it pass.
-    accepted_whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "is not a step's name": ("step_2", "Step-2"),
 }
 
+# Variants and disaggregation exclude each other.
+APART: Json = {"spec.disaggregation": {}, "spec.scaling.variants": []}
 POOL: dict[tuple[str, str], Change] = {
     ("", "must be at most 50 lower case"): Change(
         {"metadata.name": "a" * 50}, {"metadata.name": "a" * 51}, "metadata.name"
@@ -107,11 +108,44 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.model": {"uri": "hf://a/b", "aliases": ["llama-8b"]}},
         "spec.model.aliases",
     ),
+    ("", "must be at most 35 characters where"): Change(
+        {"metadata.name": "a" * 35, "spec.parallelism": {"tensor": 4, "hosts": 2}},
+        {"metadata.name": "a" * 36, "spec.parallelism": {"tensor": 4, "hosts": 2}},
+        "metadata.name",
+    ),
     ("spec", "does not fit the accelerators"): Change(
         {"spec.parallelism": {"tensor": 2}},
         {"spec.parallelism": {"tensor": 4}},
         "spec.parallelism",
-        "tensor 4 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+        "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
+    ),
+    ("spec", "has --kv-transfer-config"): Change(
+        {**APART, "spec.engine": {"args": ["--max-num-seqs=8"]}},
+        {**APART, "spec.engine": {"args": ["--kv-t={}"]}},
+        "spec.engine.args",
+    ),
+    ("spec", "does not go with disaggregation"): Change(
+        {**APART, "spec.parallelism": {"tensor": 2}},
+        {**APART, "spec.parallelism": {"pipeline": 2}},
+        "spec.parallelism.pipeline",
+    ),
+    ("spec", "does not divide tensor x pipeline"): Change(
+        {"spec.accelerator": {"count": 0}, "spec.parallelism": {"tensor": 2, "pipeline": 2, "hosts": 4}},
+        {"spec.accelerator": {"count": 0}, "spec.parallelism": {"tensor": 2, "pipeline": 2, "hosts": 3}},
+        "spec.parallelism.hosts",
+    ),
+    ("spec", "is more than 1, and with disaggregation"): Change(
+        {**APART, "spec.parallelism": {"tensor": 2, "hosts": 1}},
+        {**APART, "spec.parallelism": {"tensor": 4, "hosts": 2}},
+        "spec.parallelism.hosts",
+    ),
+    ("spec", "sets VLLM_NIXL_SIDE_CHANNEL_"): Change(
+        {**APART, "spec.engine": {"env": [{"name": "UCX_TLS", "value": "tcp"}]}},
+        {
+            **APART,
+            "spec.engine": {"env": [{"name": "VLLM_NIXL_SIDE_CHANNEL_PORT", "value": "1"}]},
+        },
+        "spec.engine.env",
     ),
     ("spec.model", "only hf:// models have revisions"): Change(
         {"spec.model": {"uri": "hf://a/b", "revision": "main"}},
@@ -215,9 +249,9 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "accelerator": {"count": 0}}},
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "accelerator": {"count": 2}}},
         "spec.scaling.variants[0].parallelism",
-        "tensor 1 x pipeline 1 does not fit accelerator.count 2 x hosts 1; make the products equal",
+        "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
     ),
-    ("spec.scaling.variants[]", "more than one host is not built yet"): Change(
+    ("spec.scaling.variants[]", "is more than 1, and a variant"): Change(
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "parallelism": {"hosts": 1}}},
         {"spec.scaling.variants[0]": {"name": "a", "cost": "1", "parallelism": {"tensor": 2, "hosts": 2}}},
         "spec.scaling.variants[0].parallelism.hosts",
@@ -236,7 +270,7 @@ POOL: dict[tuple[str, str], Change] = {
         {"spec.scaling": {"minReplicas": 2, "maxReplicas": 2}},
         {"spec.scaling": {"minReplicas": 2, "maxReplicas": 1}},
         "spec.scaling.maxReplicas",
-        "1 is below minReplicas 2; raise maxReplicas or lower minReplicas",
+        "is below minReplicas; raise maxReplicas or lower minReplicas",
     ),
     ("spec.scaling", "has a schedule whose minReplicas"): Change(
         {"spec.scaling.schedules": [{"cron": "0 8 * * *", "minReplicas": 9, "maxReplicas": 9}]},
@@ -296,6 +330,22 @@ POOL: dict[tuple[str, str], Change] = {
 }
 
 WORKFLOW: dict[tuple[str, str], Change] = {
+    ("spec.budget", "has an effect with onExceeded: Degrade alone"): Change(
+        {"spec.budget": {"tokens": 9, "onExceeded": "Degrade", "degrade": [{"measure": "SkipSoft"}]}},
+        {"spec.budget": {"tokens": 9, "onExceeded": "Fail", "degrade": [{"measure": "SkipSoft"}]}},
+        "spec.budget.degrade",
+    ),
+    ("spec.budget", "is out of order"): Change(
+        {
+            "spec.budget.degrade": [
+                {"measure": "SkipSoft", "atPercent": 80},
+                {"measure": "SmallerModel", "atPercent": 80},
+                {"measure": "FewerBranches"},
+            ]
+        },
+        {"spec.budget.degrade": [{"measure": "SkipSoft"}, {"measure": "SmallerModel", "atPercent": 80}]},
+        "spec.budget.degrade",
+    ),
     ("spec.steps[]", "needs exactly one of"): Change(
         {"spec.steps[0]": {"name": "plan", "llm": {"pools": [{"name": "small"}]}}},
         {"spec.steps[0]": {"name": "plan", "llm": {"pools": [{"name": "small"}]}, "http": {"url": "http://a"}}},
@@ -309,13 +359,7 @@ WORKFLOW: dict[tuple[str, str], Change] = {
 }
 
 # By the path in not_yet: a use of the field that is refused, and the nearest one that is served.
-NOT_YET: dict[str, tuple[Json, Json]] = {
-    "parallelism.hosts": (
-        {"spec.parallelism": {"tensor": 2, "hosts": 1}},
-        {"spec.parallelism": {"tensor": 4, "hosts": 2}},
-    ),
-    "disaggregation": ({"spec.replicas": 3}, {"spec.disaggregation": {}}),
-}
+NOT_YET: dict[str, tuple[Json, Json]] = {}
 
 # By the remedy: an argument that stands beside the refused one in vLLM, and one that sets the field.
 ARGUMENTS: dict[str, tuple[str, str]] = {
@@ -409,11 +453,11 @@ def _value_case(rule: CrdRule, base: Json) -> Case:
     if len(values) != 1:
         raise NoCase(str(rule))
     good, bad = values[0]
-    for document in (base, NOT_YET_POOL):
+    for document in (base, APART_POOL):
         place = _place(document, rule.path)
         if place:
             accepted, refused = changed(document, {place: good}), changed(document, {place: bad})
-            return Case(accepted, refused, place, rule.message, accepted_whole=document is not NOT_YET_POOL)
+            return Case(accepted, refused, place, rule.message)
     raise NoCase(f"{rule}: no object here has {rule.path}")
 
 

@@ -123,13 +123,10 @@ FULL_POOL: Json = {
     },
 }
 
-# What no part serves yet: right in shape, refused all the same.
-NOT_YET_POOL: Json = copy.deepcopy(FULL_POOL)
 # Variants and disaggregation exclude each other.
-NOT_YET_POOL["spec"]["scaling"]["variants"] = []
-NOT_YET_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1}, "connector": "Nixl"}
-NOT_YET_POOL["spec"]["parallelism"]["hosts"] = 2
-NOT_YET_POOL["spec"]["accelerator"]["count"] = 1
+APART_POOL: Json = copy.deepcopy(FULL_POOL)
+APART_POOL["spec"]["scaling"]["variants"] = []
+APART_POOL["spec"]["disaggregation"] = {"prefill": {"replicas": 1, "minTokens": 256}, "connector": "Nixl"}
 
 FULL_RUN: Json = {
     "apiVersion": "tidepool.dev/v1alpha1",

@@ -12,6 +12,7 @@ from tidepool_api.modelpool import ModelPool, ModelPoolSpec
 from tidepool_api.problems import problems
 from tidepool_api.workflow import AgentWorkflow, AgentWorkflowSpec
 from tidepool_api.workflow_run import AgentWorkflowRun
+from tidepool_cli.__main__ import main as tidepool
 
 pytestmark = pytest.mark.apiserver
 
@@ -58,6 +59,24 @@ FULL_STATUS: Json = {
             "stuck": True,
         }
     ],
+    "prefill": {
+        "replicas": 2,
+        "readyReplicas": 1,
+        "updatedReplicas": 1,
+        "desiredReplicas": 2,
+        "currentRevision": "5f7c9",
+        "updateRevision": "6a8d0",
+        "conditions": [
+            {
+                "type": "Progressing",
+                "status": "True",
+                "observedGeneration": 1,
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+                "reason": "RollingOut",
+                "message": "1 of 2 pods are ready",
+            }
+        ],
+    },
     "scaling": {
         "refused": {"replicas": 2, "reason": "QuotaReached", "message": "raise it"},
         "lastDecision": {
@@ -119,7 +138,7 @@ def refusal(kubectl: Kubectl, document: Json) -> str:
             "",
         ),
         (
-            {"access": {"from": [{"podSelector": {}}]}, "rollout": {"maxSurge": 2}},
+            {"access": {"from": [{"podSelector": {}}]}, "rollout": {"maxSurge": 2}, "disaggregation": {}},
             "objects that are given in part",
         ),
     ],
@@ -249,17 +268,12 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl, document: Json, said
         (
             minimal("bad", scaling={"minReplicas": 4, "maxReplicas": 2}),
             'The ModelPool "bad" is invalid: spec.scaling.maxReplicas: Invalid value: '
-            "2 is below minReplicas 4; raise maxReplicas or lower minReplicas",
+            "is below minReplicas; raise maxReplicas or lower minReplicas",
         ),
         (
             minimal("bad", parallelism={"tensor": 4}),
             'The ModelPool "bad" is invalid: spec.parallelism: Invalid value: '
-            "tensor 4 x pipeline 1 does not fit accelerator.count 1 x hosts 1; make the products equal",
-        ),
-        (
-            minimal("bad", disaggregation={}),
-            'The ModelPool "bad" is invalid: spec.disaggregation: Forbidden: '
-            "is not built yet; leave it out (planned: prefill and decode apart)",
+            "does not fit the accelerators; make tensor x pipeline equal to accelerator.count x hosts",
         ),
         (
             minimal("bad", rollout={"drainTimeout": "5 minutes"}),
@@ -288,7 +302,14 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl, document: Json, said
     ],
 )
 def test_bad_input_is_refused_with_the_field(kubectl: Kubectl, document: Json, said: str) -> None:
-    assert said in refusal(kubectl, document)
+    told = refusal(kubectl, document)
+
+    # 1.29 tells a type where later releases tell the value, or nothing.
+    assert said in told or without_value(said) in without_value(told)
+
+
+def without_value(text: str) -> str:
+    return re.sub(r'Invalid value: "[^"\n]*": ', "Invalid value: ", text).replace("map[string]interface {}", "")
 
 
 def test_refused_flag_does_not_hide_behind_a_line_break(kubectl: Kubectl) -> None:
@@ -309,3 +330,20 @@ def test_parsed_workflow_is_the_one_that_was_written(kubectl: Kubectl) -> None:
     stored = kubectl.done("apply", "--dry-run=server", "-o", "json", "-f", "-", documents=[FULL_WORKFLOW]).json
 
     assert AgentWorkflow.model_validate(stored).spec == AgentWorkflow.model_validate(FULL_WORKFLOW).spec
+
+
+def test_the_command_line_reads_a_pool_as_the_api_server_gives_it(
+    kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.done("apply", "-f", "-", documents=[FULL_POOL | {"metadata": {"name": "told"}}])
+    monkeypatch.setenv("PATH", f"{kubectl.program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("KUBECONFIG", str(kubectl.kubeconfig))
+
+    assert tidepool(["explain", "told"]) == 0
+    assert "The operator has not looked at this pool yet" in capsys.readouterr().out
+    assert tidepool(["top", "-A", "-o", "json"]) == 0
+    assert "told" in capsys.readouterr().out
+    assert tidepool(["explain", "no-such-pool"]) == 2
+    assert "-n chooses another" in capsys.readouterr().err
+    assert tidepool(["explain", "told", "--context", "elsewhere"]) == 2
+    assert "get-contexts" in capsys.readouterr().err

@@ -4,9 +4,8 @@ import copy
 
 import pytest
 
-from api.specs import FULL_POOL, FULL_WORKFLOW, NOT_YET_POOL, Json, changed
+from api.specs import APART_POOL, FULL_POOL, FULL_WORKFLOW, Json, changed
 from tidepool_api.modelpool import ModelPool, ModelPoolSpec
-from tidepool_api.not_yet import MODELPOOL_NOT_YET
 from tidepool_api.problems import problems, unknown_fields, workflow_problems
 from tidepool_api.workflow import AgentWorkflow, AgentWorkflowSpec
 
@@ -134,12 +133,6 @@ def test_secret_in_a_bad_environment_is_not_repeated() -> None:
     assert "hf_SECRET" not in str(found)
 
 
-def test_each_field_that_is_not_built_is_named() -> None:
-    found = {problem.field for problem in problems(NOT_YET_POOL["spec"])}
-
-    assert found == {f"spec.{entry.path}" for entry in MODELPOOL_NOT_YET}
-
-
 @pytest.mark.parametrize(
     "uri", ["s3://models/llama", "gs://models", "oci://registry:5000/acme/llama@sha256:abc#weights"]
 )
@@ -184,7 +177,7 @@ def test_unknown_fields_are_read_over_and_listed() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "document"),
-    [(ModelPoolSpec, FULL_POOL), (ModelPoolSpec, NOT_YET_POOL), (AgentWorkflowSpec, FULL_WORKFLOW)],
+    [(ModelPoolSpec, FULL_POOL), (ModelPoolSpec, APART_POOL), (AgentWorkflowSpec, FULL_WORKFLOW)],
 )
 def test_known_fields_are_not_listed(kind: type[ModelPoolSpec | AgentWorkflowSpec], document: Json) -> None:
     assert unknown_fields(kind, document["spec"]) == []

@@ -19,7 +19,6 @@ STREAM_EVENTS = STREAM_TOKENS + 2  # the role before them, [DONE] after them
 PACE_MILLISECONDS = 10
 IDLE_STREAMS = 2000
 LARGE_BODIES = 64
-LATE_BODIES = 16  # a proxy that waits for the whole holds them
 
 
 def prompt() -> str:
@@ -65,7 +64,7 @@ def works(rate_per_second: int, low_rate_per_second: int) -> tuple[Work, ...]:
         Work("stream", body(stream=True), 32, events=STREAM_EVENTS),
         Work("idle", body(stream=True) | {"top_k": 600_000}, IDLE_STREAMS, by="held"),
         Work("bodies", {}, LARGE_BODIES, by="held"),
-        Work("late-bodies", {"late": True}, LATE_BODIES, by="held"),
+        Work("late-bodies", {"late": True}, LARGE_BODIES, by="held"),
     )
 
 

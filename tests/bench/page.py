@@ -10,7 +10,7 @@ from typing import Any
 from sim import tables as sim_tables
 from sim.score import Score
 
-from . import quality_report, report, soak_report, workflows
+from . import operators_report, quality_report, report, soak_report, workflow_report
 
 BUILD = Path("build/bench")
 KEPT = Path(__file__).with_name("results")
@@ -48,7 +48,10 @@ SECTIONS: dict[str, tuple[str, Callable[[Results, Results], str]]] = {
     "router": ("Cost beside the peers", lambda results, _: report.page(results)),
     "quality": ("Live quality beside the peers", quality_report.page),
     "sim": ("Routing quality in the simulator", lambda results, _: _sim(results)),
-    "workflows": ("Workflows", lambda results, _: workflows.markdown(results)),
+    "workflows": ("Workflows", lambda results, _: workflow_report.cost(results)),
+    "workflows-live": ("Policies for workflows, live", lambda results, _: workflow_report.live(results)),
+    "workflows-growth": ("Workflows for longer", lambda results, _: workflow_report.growth(results)),
+    "operator": ("The operator with 500 pools", lambda results, _: operators_report.page(results)),
     "soak": ("Soak", lambda results, _: soak_report.page(results)),
 }
 
@@ -57,8 +60,8 @@ _HEAD = """\
 
 Written by `make bench-page` from the results that are kept in tests/bench/results. `make bench-router` (part of
 `make bench`, at most 20 minutes) measures the cost, `make bench-full` the same with longer runs and live quality,
-`make sim` routing quality in the simulator, `make soak` the soak. Each prints its tables and writes JSON to
-build/bench; losses stand beside the rest.
+`make sim` routing quality in the simulator, `make bench-operator` the operator, `make soak` the soak. Each prints
+its tables and writes JSON to build/bench; losses stand beside the rest.
 """
 
 

@@ -69,7 +69,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
         _BODIES,
     ),
     "late-bodies": (
-        "Large bodies that name their model last: 16 of 8 MB, all but their last kilobyte sent",
+        "Large bodies that name their model last: 64 of 8 MB, all but their last kilobyte sent",
         _BODIES,
     ),
 }

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from bench import page, quality_report
+from bench import page, quality_report, workflow_report
 from sim import tables as sim_tables
 from sim.score import Score
 
@@ -86,3 +86,27 @@ def test_the_page_has_what_was_measured_and_no_more() -> None:
     assert "## Live quality" in text
     assert "## Soak" not in text
     assert "## Cost" not in text
+
+
+def test_policies_that_stand_in_another_order_live_are_a_miss() -> None:
+    def row(mean: float, late: float) -> dict[str, float]:
+        return {"mean": mean, "p95": 9.0, "worst": 9.0, "late": late, "quality": 0.7}
+
+    simulated = {"first": row(3.0, 0.2), "shortest": row(2.0, 0.1), "ours": row(1.0, 0.0)}
+    live = {"first": row(9.0, 0.2), "shortest": row(4.0, 0.1), "ours": row(5.0, 0.0)}
+
+    mean, late = workflow_report.live_verdicts({"live": live, "simulated": simulated})
+
+    assert "ours < shortest < first" in mean
+    assert mean.endswith("MISSED, live shortest < ours < first")
+    assert late.endswith("held")
+
+
+def test_what_the_store_takes_is_not_the_engines() -> None:
+    figures = {"cpu_ms_a_step": 1.0, "added_ms_a_step_p99": 30.0, "beyond_commits_ms_p99": 10.5, "peak_mb": 100.0}
+
+    cpu, added, memory = workflow_report.verdicts({"SQLite": figures})
+
+    assert cpu.endswith("held")
+    assert added == "SQLite: 10.50 ms added a step at p99 beyond the store's commits, at most 10: MISSED"
+    assert memory.endswith("held")

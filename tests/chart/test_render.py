@@ -38,6 +38,7 @@ EVERYTHING: dict[str, Any] = {
     "gateway.service.annotations": {"a": "b"},
     "gateway.networkPolicy.from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
     "operator.extraArgs": ["--verbose"],
+    "operator.console": {"hosts": ["tidepool.example"], "service": {"enabled": True, "annotations": {"a": "b"}}},
     "operator.serviceAccount.annotations": {"a": "b"},
     "trust.enabled": True,
     "gateway.workers": 2,
@@ -226,6 +227,9 @@ def test_the_operator_learns_what_it_must_know(render: Render) -> None:
         "TIDEPOOL_READ_NODES": "false",
         "TIDEPOOL_SIDECAR_TLS_SECRET": "pods-tls",
         "TIDEPOOL_SIDECAR_TLS_SERVER_NAME": "tidepool-sidecar",
+        "TIDEPOOL_CONSOLE": "true",
+        "TIDEPOOL_CONSOLE_HOST": "0.0.0.0",
+        "TIDEPOOL_CONSOLE_HOSTS": "tidepool.example",
     }
     # The gateways and the sidecars are one program and one image.
     assert _container(pods[GATEWAY])["image"] == "r.example/router:1.2"
@@ -299,6 +303,27 @@ def test_the_operator_has_no_power_that_it_does_not_need(render: Render, values:
     assert not [power for power in powers if power[0] == "rbac.authorization.k8s.io"]
     assert not powers & {("", "pods", "delete"), ("", "pods", "create"), ("", "pods/exec", "create")}
     assert not [power for power in powers if power[2] in {"escalate", "bind", "impersonate", "deletecollection"}]
+
+
+def test_the_page_lists_the_rules_that_the_chart_has_and_no_other(render: Render) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = page.partition("## What the operator may do")[2].partition("\n## ")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row.startswith("| ")][1:]
+    told = {
+        (group, resource.strip(), verb)
+        for group, resources, verbs in rows
+        for resource in resources.partition(", of the")[0].partition(", with")[0].split(",")
+        for verb in verbs.split(", ")
+    }
+    rules = [rule for rule in _rules(render({}), "operator") if "resourceNames" not in rule]
+
+    assert told == {
+        (group or "core", resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def test_with_a_list_of_namespaces_nothing_reaches_further(render: Render) -> None:
@@ -448,6 +473,31 @@ def test_gateways_and_the_operator_prove_themselves_unless_that_is_switched_off(
     assert render({}).pods() == render({"trust.enabled": True}).pods()  # the default
 
 
+def test_the_console_is_on_loopback_until_it_has_a_service(render: Render) -> None:
+    plain, shared = render(), render({"operator.console": EVERYTHING["operator.console"]})
+    off = render({"operator.console.enabled": False, "operator.console.service.enabled": True})
+
+    def heard(chart: Any) -> tuple[bool, str, tuple[str, ...]]:
+        settings = read(["run"], _env(chart.pods()[OPERATOR]))
+        return settings.console, settings.console_host, settings.console_hosts
+
+    assert heard(plain) == (True, "127.0.0.1", ())
+    assert heard(shared) == (True, "0.0.0.0", ("tidepool.example",))
+    assert heard(off)[0] is False
+    assert shared.one("Service", OPERATOR)["spec"]["ports"][0]["targetPort"] == "console"
+    assert _opened(shared) == {8080, contract.CONSOLE_PORT}
+    for chart in (plain, off):
+        assert _opened(chart) == {8080}
+        assert [one for one in chart.all("Service") if one["metadata"]["name"] == OPERATOR] == []
+    ports = {port["name"]: port["containerPort"] for port in _container(plain.pods()[OPERATOR])["ports"]}
+    assert ports == {"health": 8080, "console": contract.CONSOLE_PORT}
+
+
+def _opened(chart: Any) -> set[int]:
+    rules = chart.one("NetworkPolicy", OPERATOR)["spec"]["ingress"]
+    return {port["port"] for rule in rules for port in rule["ports"]}
+
+
 def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
     found = [
         parse(_container(render(values).pods()[GATEWAY])["args"], {}).workers
@@ -455,6 +505,21 @@ def test_a_gateway_has_as_many_workers_as_asked_for(render: Render) -> None:
     ]
 
     assert found == [1, 4]
+
+
+def test_large_bodies_lie_on_a_volume_that_is_larger_than_their_bound(render: Render) -> None:
+    pod = render({"gateway.workers": 2, "gateway.largeBodies.bytes": 1 << 30}).pods()[GATEWAY]
+    options = parse(_container(pod)["args"], {})
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "bodies"]
+    mounts = {each["mountPath"]: each["name"] for each in _container(pod)["volumeMounts"]}
+
+    assert options.limits.max_stored_bytes == (1 << 30) // 2  # each worker keeps a bound of its own
+    assert mounts[str(options.bodies_folder)] == "bodies"
+    assert int(volume["emptyDir"]["sizeLimit"]) > 1 << 30
+
+    without = render({"gateway.largeBodies.bytes": 0}).pods()[GATEWAY]
+    assert parse(_container(without)["args"], {}).limits.max_stored_bytes == 0
+    assert "bodies" not in {each["name"] for each in without["spec"]["volumes"]}
 
 
 def test_a_gateway_that_keeps_runs_in_a_file_is_one_alone(render: Render, helm: Program) -> None:

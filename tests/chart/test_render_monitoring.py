@@ -28,6 +28,7 @@ def test_the_pod_monitor_gives_the_labels_that_queries_ask_by(render: Render) ->
         contract.LABEL_NAMESPACE: "__meta_kubernetes_namespace",
         contract.LABEL_POOL: f"__meta_kubernetes_pod_label_{sanitised}",
         contract.LABEL_POD: "__meta_kubernetes_pod_name",
+        "role": f"__meta_kubernetes_pod_label_{contract.ROLE_LABEL.replace('.', '_').replace('/', '_')}",
     }
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
     assert monitor["metadata"]["labels"]["release"] == "stack"

@@ -22,11 +22,24 @@ def test_containerd_takes_the_pause_image_and_starts_without_sys_resource() -> N
 
 
 def test_kubelets_of_two_nodes_share_nothing() -> None:
-    configurations = [json.loads(configs.kubelet_config(LAYOUT, node, Path("/ca"))) for node in NODES]
+    configurations = [json.loads(configs.kubelet_config(LAYOUT, node, Path("/ca"), (1, 36))) for node in NODES]
     assert [one["cgroupRoot"] for one in configurations] == [f"/{node}" for node in NODES]
     networks = [json.loads(configs.cni_conflist(LAYOUT, node))["plugins"][0]["ipam"]["ranges"] for node in NODES]
     assert networks == [[[{"subnet": "10.212.1.0/24"}]], [[{"subnet": "10.212.2.0/24"}]]]
     assert all(one["clusterDNS"] == ["10.211.0.1"] for one in configurations)
+
+
+@pytest.mark.parametrize(
+    ("version", "gated"),
+    [((1, 29), True), ((1, 31), False), ((1, 36), False)],
+    ids=["a field that 1.29 does not know, and nftables behind a gate", "both are known from here on", "newest"],
+)
+def test_each_release_of_kubernetes_is_told_what_it_knows(version: tuple[int, int], gated: bool) -> None:
+    kubelet = json.loads(configs.kubelet_config(LAYOUT, NODES[0], Path("/ca"), version))
+    proxy = configs.kube_proxy_command(LAYOUT, NODES[0], version)
+
+    assert ("failCgroupV1" not in kubelet) is gated
+    assert any(word.startswith("--feature-gates=") for word in proxy) is gated
 
 
 def _relabel(rules: list[dict[str, Any]], target: str) -> list[str]:
@@ -85,6 +98,9 @@ def test_claim_and_volume_name_each_other() -> None:
     assert volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"]
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert volume["spec"]["accessModes"] == claim["spec"]["accessModes"] == ["ReadOnlyMany"]
+    shared, _ = volumes.objects("demo", "models", "/folder", "ReadWriteMany")
+    assert shared["spec"]["hostPath"]["path"] == "/folder"
+    assert shared["metadata"]["name"] != volume["metadata"]["name"], "two claims of a namespace"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from cluster import tools
 from cluster.errors import ToolsError
+from cluster.paths import REPOSITORY
 
 GO_MOD = """\
 // a comment
@@ -86,6 +87,32 @@ def test_every_tool_is_required_by_its_module() -> None:
         go_mod = (tool.folder / "go.mod").read_text()
         assert f"\t{tool.package}\n" in go_mod, f"{tool.name} is missing from the tools of {tool.folder}"
         assert tools.ldflags(tool, tools.module_versions(go_mod))
+
+
+def test_the_oldest_kubernetes_is_the_one_that_the_chart_allows_and_the_docs_name_both() -> None:
+    versions = {
+        name: tools.module_versions((folder / "go.mod").read_text())["k8s.io/kubernetes"].lstrip("v")
+        for name, folder in tools.RELEASES.items()
+    }
+    chart = (REPOSITORY / "charts/tidepool/Chart.yaml").read_text()
+    page = (REPOSITORY / "docs/support.md").read_text()
+
+    assert f'kubeVersion: ">={versions["oldest"].rpartition(".")[0]}.0-0"' in chart
+    assert all(f"({version})" in page for version in versions.values())
+
+
+@pytest.mark.parametrize("release", ["newest", "oldest"])
+def test_every_release_has_all_programs_of_kubernetes(release: str) -> None:
+    go_mod = (tools.RELEASES[release] / "go.mod").read_text()
+    for tool in tools.TOOLS:
+        if tool.module == "k8s.io/kubernetes":
+            assert f"\t{tool.package}\n" in go_mod
+
+
+def test_a_release_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(tools.RELEASE_VARIABLE, "1.12")
+    with pytest.raises(ToolsError, match=r"TIDEPOOL_KUBERNETES=1\.12: there are newest, oldest"):
+        tools.release()
 
 
 def test_an_unknown_tool_is_refused_with_the_known_ones() -> None:

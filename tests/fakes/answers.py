@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fakes.requests import Ask, Kind
+from fakes.text import output_ids
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "vllm-0.32.0-00000000"
@@ -101,7 +102,7 @@ class Shape:
             choice |= {"stop_reason": None, "prompt_token_ids": None}
         elif reason is not None:
             choice["stop_reason"] = None
-        choice["token_ids"] = None
+        choice["token_ids"] = output_ids(text) if self.ask.token_ids else None
         body = self._head(self._chunk) | {"choices": [choice]} | self._running(usage)
         if reason is not None and not self.ask.include_usage:
             body["system_fingerprint"] = FINGERPRINT

@@ -60,6 +60,7 @@ class Ask:
     include_usage: bool = False
     continuous_usage: bool = False
     ignore_eos: bool = False
+    token_ids: bool = False  # return_token_ids: each event of a chat or completion carries its tokens' ids
     priority: int = 0
     salt: str = ""
     transfer: Mapping[str, Any] = field(default_factory=dict)  # kv_transfer_params
@@ -179,6 +180,7 @@ def _ask(
         include_usage=bool(options.get("include_usage")),
         continuous_usage=bool(options.get("continuous_usage_stats")),
         ignore_eos=bool(value.get("ignore_eos")),
+        token_ids=bool(value.get("return_token_ids")),
         priority=priority,
         salt=str(value.get("cache_salt") or ""),
         transfer=value.get("kv_transfer_params") or {},

@@ -24,8 +24,10 @@ class Store(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, handler: type["Answer"], files: Mapping[str, bytes]) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(
+        self, handler: type["Answer"], files: Mapping[str, bytes], address: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        super().__init__(address, handler)
         self.files = dict(files)
         self.asked: list[str] = []
         self.token: str | None = None  # of the hub; a repository is gated where one is set

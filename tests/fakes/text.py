@@ -30,6 +30,11 @@ def words(start: int, count: int) -> str:
     return "".join(word(start + i) for i in range(count))
 
 
+def output_ids(text: str) -> list[int]:
+    """Ids of the output tokens that make this text: one a word."""
+    return [zlib.crc32(word.encode()) % 32000 for word in text.split()]
+
+
 def _content(content: object) -> str:
     if isinstance(content, str):
         return content

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -181,6 +182,33 @@ async def test_an_unchanged_decision_makes_no_pool_due(world: World) -> None:
         await world.tick()
 
     assert world.writes() == []
+    assert world.cluster.due == [KEY]
+
+
+async def test_live_figures_that_move_are_told_once_a_minute_and_no_sooner(world: World) -> None:
+    """Else a pool's status would show the KV use of its last change for as long as nothing else happens to it."""
+    world.cluster.put(1)
+    world.busy(0.5)
+    await world.tick()
+    told = []
+
+    for second in range(5, 305, 5):
+        world.busy(0.3 if second % 10 else 0.6)
+        before = len(world.cluster.due)
+        await world.tick()
+        told += [second] * (len(world.cluster.due) - before)
+
+    assert len(told) >= 3
+    assert all(60 <= later - earlier <= 65 for earlier, later in pairwise(told))
+
+
+async def test_live_figures_that_stay_within_their_bucket_are_not_told_again(world: World) -> None:
+    world.cluster.put(1)
+
+    for number in range(40):
+        world.busy(0.5 + 0.001 * (number % 5))
+        await world.tick()
+
     assert world.cluster.due == [KEY]
 
 

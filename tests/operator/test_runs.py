@@ -90,11 +90,12 @@ async def here() -> AsyncIterator[Here]:
 
 async def test_a_run_is_begun_and_followed_to_its_end(here: Here) -> None:
     here.put()
-    here.answers["PUT"] = report()
+    began = time.time()
+    here.answers["PUT"] = report(created=began)
 
     again = await here.runs(KEY)
     order = json.loads(here.gateway.requests[0].body)
-    here.answers["PUT"] = report(phase="Succeeded", ended=100.0, output="salt", tokens=14, steps=2)
+    here.answers["PUT"] = report(phase="Succeeded", created=began, ended=100.0, output="salt", tokens=14, steps=2)
     await here.runs(KEY)
 
     assert again == 1.0

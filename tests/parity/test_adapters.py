@@ -1,10 +1,6 @@
 """A sidecar and a real vLLM: adapters come and go while it serves, and what vLLM says of those it refuses."""
 
 import asyncio
-import json
-import math
-import random
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +9,7 @@ import httpx
 import pytest
 
 from cluster.engine import Engine
+from fakes.lora import lora
 from tidepool_api.load import LoadReport
 from tidepool_api.routing import SidecarSettings, WantedAdapter
 from tidepool_operator.pool.adapters import reason_of
@@ -22,27 +19,6 @@ from tidepool_router.fleet.sidecar import SidecarState
 
 # An engine of its own, which takes a minute to start.
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(600)]
-
-WIDTH, LAYERS = 64, 2  # of the model that cluster/engine_model.py makes
-
-
-def lora(folder: Path, rank: int = 8, seed: int = 1) -> Path:
-    """An adapter of all queries, with weights that change what the model says; safetensors written by hand
-    (github.com/huggingface/safetensors, "Format")."""
-    folder.mkdir()
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 4 * rank, "target_modules": ["q_proj"], "bias": "none"}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    noise, header, data = random.Random(seed), {}, b""
-    for layer in range(LAYERS):
-        for part, shape in (("lora_A", (rank, WIDTH)), ("lora_B", (WIDTH, rank))):
-            count = math.prod(shape)
-            content = struct.pack(f"<{count}f", *(noise.gauss(0.0, 2.0) for _ in range(count)))
-            name = f"base_model.model.model.layers.{layer}.self_attn.q_proj.{part}.weight"
-            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (len(data), len(data) + len(content))}
-            data += content
-    text = json.dumps(header).encode()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return folder
 
 
 @pytest.fixture(scope="module")

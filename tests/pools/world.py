@@ -28,6 +28,7 @@ class SimPod:
     cost: int | None = None
     born: float = NOW
     told: float = NOW
+    role: str = contract.ROLE_MIXED
 
     @property
     def scheduled(self) -> bool:
@@ -102,7 +103,7 @@ class World:
             for _ in range(wanted - len(live)):
                 self.serial += 1
                 name = f"p{self.serial}"
-                self.pods[name] = SimPod(name, revision, born=self.now)
+                self.pods[name] = SimPod(name, revision, born=self.now, role=_role(item))
             # kubernetes pkg/controller/controller_utils.go, ActivePodsWithRanks.
             ranked = sorted(live, key=lambda found: (found.scheduled, found.ready, found.cost or 0, found.name))
             for found in ranked[: max(0, len(live) - wanted)]:
@@ -178,11 +179,11 @@ class World:
 
     # What a client has.
 
-    def serving(self) -> int:
-        """Pods that serve and stay, whichever the controller takes next."""
+    def serving(self, *, prefill: bool = False) -> int:
+        """Pods that serve and stay, whichever the controller takes next; prefill pods or the others."""
         total = 0
         for item in self.objects.values():
-            if item["kind"] == "Deployment":
+            if item["kind"] == "Deployment" and (_role(item) == contract.ROLE_PREFILL) is prefill:
                 revision = item["metadata"]["labels"][contract.REVISION_LABEL]
                 ready = sum(
                     found.ready
@@ -211,6 +212,7 @@ class World:
             age_seconds=NOW - found.born,
             ready_for_seconds=NOW - found.born,
         )
+        made["metadata"]["labels"][contract.ROLE_LABEL] = found.role
         if not found.scheduled:
             made["spec"]["nodeName"] = None
         if not found.scheduled and found.refused is not None:
@@ -221,6 +223,11 @@ class World:
                 "deletionGracePeriodSeconds": 3900,
             }
         return made
+
+
+def _role(deployment: Object) -> str:
+    role: str = deployment["metadata"]["labels"][contract.ROLE_LABEL]
+    return role
 
 
 def _node(name: str, gpus: int) -> Object:

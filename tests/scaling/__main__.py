@@ -12,8 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from tidepool_operator.backtest.arima import Arima
+from tidepool_operator.backtest.peers import Dynamo, Hpa, Knative, WvaV2, keda
 from tidepool_operator.backtest.plant import Plant
-from tidepool_operator.backtest.policies import Dynamo, Hpa, Knative, Oracle, Ours, Policy, Static, WvaV2
+from tidepool_operator.backtest.policies import Oracle, Ours, Policy, Static
 from tidepool_operator.backtest.replay import HOUR, Outcome, foreseen, played
 from tidepool_operator.scaling.model import ScalingSpec
 
@@ -57,13 +59,14 @@ def policy(name: str, load: Load, startup: float) -> Policy:
         "static mean": lambda: Static(math.ceil(needs.mean())),
         "static peak": lambda: Static(math.ceil(needs.max())),
         "HPA on KV": lambda: Hpa(lambda seen: seen.kv_usage, 0.6, most=MOST),
-        "KEDA on queue": lambda: Hpa(lambda seen: seen.waiting / max(seen.ready, 1), 5.0, most=MOST),
+        "KEDA on queue": lambda: keda(5.0, most=MOST),
         "Knative": lambda: Knative(0.7 * most, most=MOST),
-        "WVA v2": lambda: WvaV2(load.engine, _mean_prompt(load), most=MOST),
+        "WVA v2": lambda: WvaV2(load.engine, *_mean_lengths(load), most=MOST),
         "Dynamo": lambda: Dynamo(
             lambda prompt, output: (per_prompt * prompt + per_output * output) / limit,
             targets.per_token_seconds,
             most=MOST,
+            predictor=Arima,
         ),
         "ours reactive": lambda: Ours(spec, startup, lambda _: None),
         "ours": lambda: Ours(
@@ -74,8 +77,11 @@ def policy(name: str, load: Load, startup: float) -> Policy:
     return made[name]()
 
 
-def _mean_prompt(load: Load) -> float:
-    return sum(a.prompt_tokens for a in load.demand.arrivals) / sum(a.requests for a in load.demand.arrivals)
+def _mean_lengths(load: Load) -> tuple[float, float]:
+    """Tokens of a prompt and of an answer."""
+    arrivals = load.demand.arrivals
+    requests = sum(each.requests for each in arrivals)
+    return sum(a.prompt_tokens for a in arrivals) / requests, sum(a.output_tokens for a in arrivals) / requests
 
 
 def load_of(name: str, part: str, seed: int) -> Load:

@@ -31,7 +31,7 @@ class Program:
 
     async def ended(self) -> tuple[int, list[dict[str, object]]]:
         """The same of a program that has been told to end: another signal could meet it in its last moments."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             _, err = await self.process.communicate()
         return self.process.returncode or 0, [json.loads(line) for line in err.splitlines()]
 
@@ -52,7 +52,7 @@ def _free_ports() -> int:
 
 @asynccontextmanager
 async def run_program(
-    *arguments: str, ready: str, environment: Mapping[str, str] | None = None, within_seconds: float = 20.0
+    *arguments: str, ready: str, environment: Mapping[str, str] | None = None, within_seconds: float = 60.0
 ) -> AsyncIterator[Program]:
     """Runs it until `ready`, a path of its control port, answers 200; at once where that is empty."""
     port = _free_ports()

@@ -18,14 +18,15 @@ from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.governed import Governance
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.listening import Server
 from tidepool_router.proxy.peers import Peers
-from tidepool_router.proxy.server import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.tls import Trust
+from tidepool_router.usage.tally import Tally
 
 # Long enough for a slow machine where a test does not wait for them, and looked at often where it does.
-QUICK = Limits(connect_seconds=1.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
+QUICK = Limits(connect_seconds=10.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
 
 
 @dataclass
@@ -46,6 +47,7 @@ class RunningRouter:
             "open entries": self.live(),
             "body bytes": self.services.bodies_bytes,
             "replay bytes": self.services.replay.held_bytes,
+            "bytes on disk": self.services.spools.held_bytes,
             "tasks": len(self.services.tasks),
         }
         return {name: count for name, count in counts.items() if count}
@@ -101,6 +103,7 @@ async def start_gateway(
     wakes: bool = False,
     known: int | None = None,
     keys: KeyRing | None = None,
+    tally: Tally | None = None,
     traffic: Traffic | None = None,
     prefill: FleetPrefill | None = None,
     others: tuple[FleetPool, ...] = (),
@@ -133,7 +136,9 @@ async def start_gateway(
 
     def application(services: Services) -> Gateway:
         governed.append(Governance(services, fleet.metrics))
-        return Gateway(services, fleet, "0", keys, governed[0])
+        made = Gateway(services, fleet, "0", keys, governed[0])
+        made.tally = tally
+        return made
 
     async def close() -> None:
         await governed[0].close()

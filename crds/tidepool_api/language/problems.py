@@ -15,6 +15,7 @@ class Reason(StrEnum):
     DEPENDENCY_CYCLE = "DependencyCycle"
     INVALID_TEMPLATE = "InvalidTemplate"
     INVALID_SCHEMA = "InvalidSchema"
+    INVALID_BUDGET = "InvalidBudget"
     POOL_NOT_FOUND = "PoolNotFound"
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
 

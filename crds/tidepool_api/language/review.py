@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from tidepool_api.language import ordering, rendering, schema
+from tidepool_api.language import ordering, rendering, saving, schema
 from tidepool_api.language.problems import Problem, Reason, listing, near_miss
 from tidepool_api.language.steps import Outline, Step, mapping, outline, text
 from tidepool_api.units import duration_seconds
@@ -51,6 +51,7 @@ def _problems(workflow: Outline, pool_names: Collection[str]) -> Iterator[Proble
         yield from schema.check(workflow.spec["input"], "spec.input")
     yield from ordering.check(workflow)
     yield from rendering.check(workflow)
+    yield from saving.check(workflow)
     for step in workflow.steps:
         yield from _pools(step, pool_names)
 

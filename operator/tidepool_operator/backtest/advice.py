@@ -164,11 +164,12 @@ def _of_idleness(case: Case) -> Iterator[_Change]:
 
 def _of_targets(case: Case) -> Iterator[_Change]:
     spec = case.spec
-    for ratio, why in (
-        (min(0.95, spec.kv_utilization + 0.1), "the cache could be fuller"),
-        (max(0.3, spec.kv_utilization - 0.15), "the cache filled before new replicas came"),
+    # A cache that was never half as full as it may be decided nothing, nor did one fill that was not nearly full.
+    for ratio, why, from_peak in (
+        (min(0.95, spec.kv_utilization + 0.1), "the cache could be fuller", 0.5 * spec.kv_utilization),
+        (max(0.3, spec.kv_utilization - 0.15), "the cache filled before new replicas came", 0.9),
     ):
-        if abs(ratio - spec.kv_utilization) > 0.01:
+        if abs(ratio - spec.kv_utilization) > 0.01 and case.outcome.kv_peak >= from_peak:
             changed = replace(spec, kv_utilization=ratio)
             yield _Change("targets.kvUtilization", f'"{spec.kv_utilization:g}"', f'"{ratio:g}"', changed, why)
     window = spec.scale_down.stabilization_seconds

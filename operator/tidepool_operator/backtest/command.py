@@ -14,8 +14,10 @@ from tidepool_api.scaling import Scaling
 from tidepool_api.units import duration_seconds
 from tidepool_operator.backtest import recorded
 from tidepool_operator.backtest.advice import Advice, Case, advice
+from tidepool_operator.backtest.arima import Arima
+from tidepool_operator.backtest.peers import Dynamo, Hpa, Knative, keda
 from tidepool_operator.backtest.plant import Engine
-from tidepool_operator.backtest.policies import Dynamo, Hpa, Knative, Oracle, Ours, Policy, Static
+from tidepool_operator.backtest.policies import Oracle, Ours, Policy, Static
 from tidepool_operator.backtest.replay import Demand, Outcome, Targets, binned, foreseen, needed, replay
 from tidepool_operator.errors import ConfigurationError
 from tidepool_operator.scaling.ahead import STARTUP_SECONDS
@@ -218,9 +220,9 @@ def _policies(asked: Asked, needs: list[float]) -> dict[str, Callable[[], Policy
         f"always {mean} (the mean)": lambda: Static(mean),
         f"always {peak} (the peak)": lambda: Static(peak),
         "HPA on KV use 0.6": lambda: Hpa(lambda seen: seen.kv_usage, 0.6, **bound),
-        "KEDA on 5 waiting": lambda: Hpa(lambda seen: seen.waiting / max(seen.ready, 1), 5.0, **bound),
+        "KEDA on 5 waiting": lambda: keda(5.0, **bound),
         "Knative on requests": lambda: Knative(max(1.0, 0.7 * (target - base) / per_output), **bound),
-        "Dynamo's planner": lambda: Dynamo(share, target, **bound),
+        "Dynamo's planner": lambda: Dynamo(share, target, predictor=Arima, **bound),
         "one that knows": lambda: Oracle(needs, demand.begin, demand.tick_seconds, startup, **bound),
     }
 

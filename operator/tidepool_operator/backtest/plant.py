@@ -17,11 +17,15 @@ _ROUNDS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Seconds of a step, of a prompt token, of an output token; tokens of the KV cache; most requests at once."""
+    """Seconds of a step, of a prompt token, of an output token; tokens of the KV cache; most requests at once.
+
+    `batched_tokens` is the most tokens of a step (vLLM's max-num-batched-tokens), which only peers look at.
+    """
 
     figures: tuple[float, float, float] = PRIOR
     kv_tokens: float = 400_000.0
     max_running: float = 256.0
+    batched_tokens: float = 8192.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class Outcome:
     held: float = 0.0
     gpu_hours: float = 0.0
     changes: int = 0
+    kv_peak: float = 0.0  # the fullest that the mean cache was
     first: int = 0
     replicas: list[int] = field(default_factory=list)
     level: Series = field(default_factory=lambda: np.empty(0))
@@ -132,6 +133,7 @@ def played(demand: Demand, engine: Engine, targets: Targets, policy: Policy, poo
             recent.append(seen.wait_seconds + float(prefill[tick]))
         if seen.step_seconds:
             steps[tick] = seen.step_seconds
+        outcome.kv_peak = max(outcome.kv_peak, seen.kv_usage)
         if tick == settled:
             pool.changes = 0
         outcome.replicas.append(pool.replicas)

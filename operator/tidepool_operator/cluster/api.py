@@ -62,10 +62,18 @@ class Api:
         except Expired:  # its first pages are too old by now
             return [item async for page in self._paged(kind, namespace, query, accept) for item in page]
 
-    def pages(self, kind: Kind, *, fields: str = "") -> AsyncIterator[Sequence[Object]]:
-        """All objects of a kind in all namespaces, a bounded number at a time: for what is too much to hold."""
-        query = {"limit": str(_PAGE), "fieldSelector": fields}
-        return self._paged(kind, None, query, "application/json")
+    def pages(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+    ) -> AsyncIterator[Sequence[Object]]:
+        """All objects of a kind, a bounded number at a time: for what is too much to hold."""
+        query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
+        return self._paged(kind, namespace, query, _METADATA_ONLY if metadata_only else "application/json")
 
     async def _paged(
         self, kind: Kind, namespace: str | None, query: Mapping[str, str], accept: str

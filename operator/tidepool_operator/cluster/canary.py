@@ -1,7 +1,7 @@
 """Proof that the watches live: what they told is held against a list of the API server's own.
 
 A watch that has gone quiet looks like a cluster in which nothing happens; only another source can tell the two
-apart. So every kind is listed now and then, as metadata and from the API server's cache, which is cheap. What a
+apart. So every kind is listed now and then, as metadata, which is cheap. What a
 list had must be in the store by the time of the next one, half a minute later; if it is not, that kind's watch is
 quiet, and /healthz says so. No heartbeat of our own is needed, no kind goes unwatched, and the same comparison
 mends what kopf's relisting cannot tell: objects that vanished while a watch was down.
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 30.0
 _SYNC_SECONDS: Final = 0.2
+_SYNC_HOLDS_SECONDS: Final = 5.0
 _RELIST_SECONDS: Final = 5.0
 _REFUSED_SECONDS: Final = 2.0
 # A large kind is listed less often: half a minute for every thousand objects, up to five minutes.
@@ -49,6 +50,7 @@ class Canary:
         self._sweep_seconds = sweep_seconds
         self._expected: dict[Kind, dict[Key, int]] = {}
         self._quiet: dict[Kind, str] = {}
+        self._synced_at = float("-inf")
 
     def quiet(self) -> dict[str, str]:
         """What the watch of a kind has not told, by kind."""
@@ -56,9 +58,14 @@ class Canary:
 
     async def synced(self) -> None:
         """Wait until the store holds all that there is: before that a plan would be made from half a picture."""
+        clock = asyncio.get_running_loop().time
+        if clock() - self._synced_at < _SYNC_HOLDS_SECONDS:
+            return  # it is a list of everything
+        begun = clock()
         for kind in self._kinds:
             while not await self._complete(kind):
                 pass
+        self._synced_at = begun
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -99,10 +106,10 @@ class Canary:
     async def _list(self, kind: Kind) -> dict[Key, int]:
         listed: dict[Key, int] = {}
         for namespace in self._namespaces:
-            items = await self._api.list(
-                kind, namespace, labels=self._selectors.get(kind, ""), metadata_only=True, cached=True
-            )
-            listed |= {key_of(item): version_of(item) for item in items}
+            # Page by page: thousands of objects in one answer are a peak of memory that stays.
+            labels = self._selectors.get(kind, "")
+            async for page in self._api.pages(kind, namespace, labels=labels, metadata_only=True):
+                listed |= {key_of(item): version_of(item) for item in page}
         return listed
 
     async def _complete(self, kind: Kind) -> bool:
@@ -114,7 +121,10 @@ class Canary:
             return False
         # A list of thousands costs much: there is another only where something may have gone meanwhile.
         for _ in range(round(_RELIST_SECONDS / _SYNC_SECONDS)):
-            if all(version_of(self._store.get(kind, key)) >= version for key, version in listed.items()):
+            listed = {
+                key: version for key, version in listed.items() if version_of(self._store.get(kind, key)) < version
+            }
+            if not listed:
                 return True
             # The watches' thread has no event for "all of it".
             await asyncio.sleep(_SYNC_SECONDS)

@@ -1,21 +1,23 @@
 """What the operator asks the gateways of runs: any of them answers, for they share the store."""
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tidepool_api import contract
-from tidepool_api.workflow_run import OpenRun, OpenRuns, RunOrder, RunReport
+from tidepool_api.workflow_run import OpenRun, OpenRuns, RunList, RunOrder, RunReport, RunStory, RunSummary
 from tidepool_operator.errors import OperatorError
 
 log = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS: Final = 8.0  # the store's own bound is five
 _TRIES: Final = 2
+_MOST_LOOKED_AT: Final = 8  # gateways: without a store that they share, each knows its own runs alone
 _JSON: Final = {"content-type": "application/json"}
 
 
@@ -51,10 +53,7 @@ class GatewayRuns:
         """See that the run is there; how it stands. Raises RunRefused."""
         body = order.model_dump_json(by_alias=True, exclude_none=True).encode()
         answer = await self._ask("PUT", f"{contract.PATH_RUNS}/{uid}", body)
-        try:
-            return RunReport.model_validate_json(answer)
-        except ValidationError as error:
-            raise RunRefused("a gateway's answer cannot be read; is it of another release?") from error
+        return _read(RunReport, answer)
 
     async def cancel(self, uid: str) -> None:
         """End the run. Raises RunRefused."""
@@ -62,23 +61,44 @@ class GatewayRuns:
 
     async def open(self) -> Sequence[OpenRun]:
         """Runs of objects that are not over. Raises RunRefused."""
-        try:
-            return OpenRuns.model_validate_json(await self._ask("GET", contract.PATH_RUNS)).runs
-        except ValidationError as error:
-            raise RunRefused("a gateway's answer cannot be read; is it of another release?") from error
+        return _read(OpenRuns, await self._ask("GET", contract.PATH_RUNS)).runs
+
+    async def of(self, workflow: str) -> Sequence[RunSummary]:
+        """Runs of a workflow ("namespace/name") by any gateway, the newest first. Raises RunRefused."""
+        found: dict[str, RunSummary] = {}
+        for answer in await self._looks(f"{contract.PATH_RUNS_OF}/{workflow}"):
+            found |= {one.id: one for one in _read(RunList, answer).runs}
+        return sorted(found.values(), key=lambda one: -one.created)
+
+    async def told(self, run: str) -> RunStory:
+        """One run, as the gateway tells it that remembers most. Raises RunRefused."""
+        stories = [_read(RunStory, one) for one in await self._looks(f"{contract.PATH_RUNS_TOLD}/{run}")]
+        return max(stories, key=lambda story: len(story.events))
+
+    async def _looks(self, path: str) -> Sequence[bytes]:
+        """What the gateways answer that do, one at least. Raises RunRefused."""
+        addresses = list(self._addresses())[:_MOST_LOOKED_AT]
+        answers = await asyncio.gather(
+            *(self._sent(one, "GET", path) for one in addresses), return_exceptions=True
+        )
+        refused: BaseException = RunRefused("no gateway serves at the moment")
+        found = []
+        for answer in answers:
+            if isinstance(answer, httpx.Response) and not answer.is_error:
+                found.append(answer.content)
+            else:
+                refused = _refused(answer) if isinstance(answer, httpx.Response) else answer
+        if not found:
+            raise refused
+        return found
 
     async def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        if self._client is None:
-            self._client = httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False)
         refused = RunRefused("no gateway serves at the moment")
-        headers = {**_JSON, **(await self._proof() if self._proof is not None else {})}
         for address in list(self._addresses())[:_TRIES]:
-            host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
-            url = f"http://{host}:{self._control_port}{path}"
             try:
-                answer = await self._client.request(method, url, content=body, headers=headers)
-            except httpx.HTTPError as error:
-                refused = RunRefused(f"the gateway at {address} does not answer: {type(error).__name__}")
+                answer = await self._sent(address, method, path, body)
+            except RunRefused as error:
+                refused = error
                 continue
             if not answer.is_error:
                 return answer.content
@@ -86,6 +106,27 @@ class GatewayRuns:
             if answer.status_code < 500:
                 break
         raise refused
+
+    async def _sent(self, address: str, method: str, path: str, body: bytes = b"") -> httpx.Response:
+        if self._client is None:
+            self._client = httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False)
+        headers = {**_JSON, **(await self._proof() if self._proof is not None else {})}
+        host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
+        url = f"http://{host}:{self._control_port}{path}"
+        try:
+            return await self._client.request(method, url, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise RunRefused(f"the gateway at {address} does not answer: {type(error).__name__}") from error
+
+
+_Read = TypeVar("_Read", bound=BaseModel)
+
+
+def _read(kind: type[_Read], answer: bytes) -> _Read:
+    try:
+        return kind.model_validate_json(answer)
+    except ValidationError as error:
+        raise RunRefused("a gateway's answer cannot be read; is it of another release?") from error
 
 
 def _refused(answer: httpx.Response) -> RunRefused:

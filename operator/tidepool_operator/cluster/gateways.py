@@ -156,8 +156,10 @@ class Publisher:
         if known is not None and told == (known.pools, known.workflows, known.gateways) and ahead <= issued:
             if self._told != self._control.trust():
                 await self._write(known)
-            self._fleet = known
-            return known
+            if self._fleet is None:
+                # The very pools that were given: from now on a look at who they are is enough.
+                self._fleet = known.model_copy(update={"pools": pools, "workflows": workflows})
+            return self._fleet
         earlier = max(ahead, issued)
         fleet = Fleet(
             issued_at=max(round(time.time(), 3), round(earlier + 0.001, 3)),
@@ -202,7 +204,6 @@ class Publisher:
         fleet, reports = self._fleet, self._reports()
         if fleet is None or fleet.issued_at is None:
             return
-        body = fleet.model_dump_json(by_alias=True).encode()
         behind = [
             address
             for name, address in self._gateways().items()
@@ -210,6 +211,7 @@ class Publisher:
         ]
         if not behind:
             return
+        body = fleet.model_dump_json(by_alias=True).encode()
         headers = {"content-type": "application/json"} | await self._control.proof.headers()
         await asyncio.gather(*(self._put(client, address, body, headers) for address in behind))
 

@@ -49,11 +49,14 @@ CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
 DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+# Of another project, and not in every cluster: asked for where a pool has some, never watched.
+LEADER_WORKER_SET: Final = Kind("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 JOB: Final = Kind("batch", "v1", "jobs", "Job")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 # Where the events of the kubelet and the scheduler can be selected by the object that they are about.
 CORE_EVENT: Final = Kind("", "v1", "events", "Event")
 NODE: Final = Kind("", "v1", "nodes", "Node")
+NAMESPACE: Final = Kind("", "v1", "namespaces", "Namespace")
 RESOURCE_QUOTA: Final = Kind("", "v1", "resourcequotas", "ResourceQuota")
 PRIORITY_CLASS: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
@@ -70,7 +73,7 @@ OWNED: Final = (
     JOB,
 )
 WATCHED: Final = (MODEL_POOL, AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, *OWNED, POD)
-_BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in (*WATCHED, LEASE, EVENT)}
+_BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in (*WATCHED, LEADER_WORKER_SET, LEASE, EVENT)}
 
 
 def kind_of(item: Object) -> Kind:

@@ -133,11 +133,20 @@ class Lease:
 
 async def _end(leading: asyncio.Future[None]) -> None:
     if leading.done():
-        leading.result()  # an error in the leader's work is for the whole process to know
+        error = leading.exception()
+        # An error in the leader's work is for the whole process to know; a write that the fence stopped is none.
+        if error is not None and not _is_loss(error):
+            raise error
         return
     log.warning("the operator's Lease is lost; every write stops here")
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
+
+
+def _is_loss(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_loss(inner) for inner in error.exceptions)
+    return isinstance(error, NotLeader)
 
 
 def _record(item: Object) -> Record:

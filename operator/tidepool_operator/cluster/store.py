@@ -1,6 +1,7 @@
 """What the watches have told: the newest known state of every object that the operator cares for."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ class Key:
 Listener = Callable[[Kind, Object | None, Object | None], None]
 
 # With thousands of pods the store is most of the operator's memory: a pod's volumes, mounts and environment are
-# of no use here, they follow from its revision.
+# of no use here, they follow from its revision, nor is what the kubelet says of its images.
 _POD_METADATA: Final = (
     "name",
     "namespace",
@@ -41,10 +42,16 @@ _POD_STATUS: Final = (
     "message",
     "podIP",
     "startTime",
-    "conditions",
-    "containerStatuses",
-    "initContainerStatuses",
 )
+_POD_CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime")
+_POD_CONTAINER: Final = ("name", "ready", "started", "restartCount", "state", "lastState", "containerID")
+_POD_LISTS: Final[Mapping[str, Sequence[str]]] = {
+    "conditions": _POD_CONDITION,
+    "containerStatuses": _POD_CONTAINER,
+    "initContainerStatuses": _POD_CONTAINER,
+}
+# Longer texts are seldom said twice.
+_SHARED_CHARACTERS: Final = 64
 
 
 def key_of(item: Mapping[str, Any]) -> Key:
@@ -78,6 +85,10 @@ class Store:
 
     def put(self, kind: Kind, item: Object) -> bool:
         """Take in a state; False when the store knows a newer one (or this one)."""
+        return self.put_slim(kind, slim(kind, item))
+
+    def put_slim(self, kind: Kind, item: Object) -> bool:
+        """As `put`, of an object that is slim already."""
         known = self._items.get(kind, {}).get(key_of(item))
         if known is not None and version_of(known) >= version_of(item):
             return False
@@ -96,14 +107,13 @@ class Store:
 
     def _keep(self, kind: Kind, known: Object | None, item: Object) -> None:
         key = key_of(item)
-        slim = _slim(kind, item)
         if known is not None:
             self._unindex(kind, key, known)
-        self._items.setdefault(kind, {})[key] = slim
-        pool = pool_of(kind, slim)
+        self._items.setdefault(kind, {})[key] = item
+        pool = pool_of(kind, item)
         if pool is not None:
-            self._pools.setdefault((kind, pool), {})[key.name] = slim
-        self._tell(kind, known, slim)
+            self._pools.setdefault((kind, pool), {})[key.name] = item
+        self._tell(kind, known, item)
 
     def forget(self, kind: Kind, key: Key, *, uid: str = "") -> bool:
         """The object is gone; with `uid` only when the store still holds that very object."""
@@ -145,16 +155,35 @@ class Store:
             listener(kind, before, after)
 
 
-def _slim(kind: Kind, item: Object) -> Object:
+def slim(kind: Kind, item: Object) -> Object:
+    """An object without what nobody reads here. Slimming it again changes nothing."""
     metadata = item["metadata"]
+    made = {**item, "metadata": {field: metadata[field] for field in metadata if field != "managedFields"}}
     if kind == POD:
-        spec, status = item.get("spec") or {}, item.get("status") or {}
-        asks = [
-            {"name": one.get("name"), "resources": one.get("resources")} for one in spec.get("containers") or []
-        ]
-        return {
-            "metadata": {field: metadata[field] for field in _POD_METADATA if field in metadata},
-            "spec": {"nodeName": spec.get("nodeName"), "containers": asks},
-            "status": {field: status[field] for field in _POD_STATUS if field in status},
-        }
-    return {**item, "metadata": {field: metadata[field] for field in metadata if field != "managedFields"}}
+        made = _slim_pod(metadata, item.get("spec") or {}, item.get("status") or {})
+    found: Object = shared(made)
+    return found
+
+
+def _slim_pod(metadata: Object, spec: Object, status: Object) -> Object:
+    asks = [{"name": one.get("name"), "resources": one.get("resources")} for one in spec.get("containers") or []]
+    lists = {
+        name: [{field: one[field] for field in fields if one.get(field) not in (None, "", {})} for one in found]
+        for name, fields in _POD_LISTS.items()
+        if (found := status.get(name))
+    }
+    return {
+        "metadata": {field: metadata[field] for field in _POD_METADATA if field in metadata},
+        "spec": {"nodeName": spec.get("nodeName"), "containers": asks},
+        "status": {field: status[field] for field in _POD_STATUS if field in status} | lists,
+    }
+
+
+def shared(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The same value with every short text kept once: thousands of objects say the same words, and as decoded each
+    has its own copy of them."""
+    if isinstance(value, dict):
+        return {sys.intern(key): shared(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shared(inner) for inner in value]
+    return sys.intern(value) if isinstance(value, str) and len(value) <= _SHARED_CHARACTERS else value

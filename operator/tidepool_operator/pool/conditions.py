@@ -5,7 +5,7 @@ the pool is at zero because it was asked to be. Pods of an earlier revision neve
 serve on during a rollout shows in readyReplicas, in Progressing and in Ready's message.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidepool_api.status import PoolCondition
 from tidepool_operator.pool import progress
@@ -33,6 +33,18 @@ class Picture:
     preloading: Finding | None = None
     adapters: tuple[Progress, ...] | None = None  # None: not looked at
     parts: tuple[Part, ...] = ()
+    prefill: "Picture | None" = None  # of the prefill pods, where there are some or should be
+
+    @property
+    def revisions(self) -> tuple[Counted, ...]:
+        """All of the picture, and of its prefill pods."""
+        own = tuple(entry for entry in (self.new, *self.olds) if entry is not None)
+        return own if self.prefill is None else (*own, *self.prefill.revisions)
+
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """As `findings`, then those of prefill pods, without which the pool serves on."""
+        return self.findings if self.prefill is None else (*self.findings, *self.prefill.findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ def verdicts(picture: Picture) -> list[Verdict]:
     """All conditions, in the order in which they are shown."""
     return [
         _ready(picture),
-        _progressing(picture),
+        progressing(picture),
         _loaded(picture),
         _capacity(picture),
         _scaling_active(picture.observed),
@@ -88,6 +100,15 @@ def _ready(picture: Picture) -> Verdict:
     return _no(PoolCondition.READY, finding.reason, message)
 
 
+def progressing(picture: Picture) -> Verdict:
+    """Whether pods come or go; of prefill pods where the others are as they should be."""
+    own = _progressing(picture)
+    if picture.prefill is None or own.reason != Reason.COMPLETE:
+        return own
+    other = _progressing(picture.prefill)
+    return own if other.reason == Reason.COMPLETE else replace(other, message=f"Prefill: {other.message}")
+
+
 def _progressing(picture: Picture) -> Verdict:
     kind, wanted, new = PoolCondition.PROGRESSING, picture.observed.pool.spec.replicas, picture.new
     if picture.refusal is not None:
@@ -114,7 +135,7 @@ def _old_router(picture: Picture) -> str:
     if picture.new is None or picture.new.deployment is None or picture.rendered is None:
         return ""
     runs = router_image(picture.new.deployment)
-    newest = router_image({"spec": {"template": picture.rendered.template}})
+    newest = router_image({"kind": "Deployment", "spec": {"template": picture.rendered.template}})
     if runs == newest:
         return ""
     return f" Its routers are {runs}; a new value of spec.rollout.restart brings {newest}."
@@ -160,15 +181,14 @@ def _loaded(picture: Picture) -> Verdict:
 
 def _capacity(picture: Picture) -> Verdict:
     kind, accelerator = PoolCondition.CAPACITY_AVAILABLE, picture.observed.pool.spec.accelerator
-    revisions = [entry for entry in (picture.new, *picture.olds) if entry is not None]
-    short = sum(entry.short_of_accelerators for entry in revisions)
+    short = sum(entry.short_of_accelerators for entry in picture.revisions)
     if short:
         what = f"{short} pods wait for {short * accelerator.count} more {accelerator.resource}"
         if len(picture.parts) > 1:
             what = f"{short} pods wait for accelerators: {_waiting(picture.parts)}"
         reason = Reason.INSUFFICIENT_ACCELERATORS
         return _no(kind, reason, explain(reason, what))
-    other = next((entry for entry in picture.findings if entry.reason in UNPLACED), None)
+    other = next((entry for entry in picture.all_findings if entry.reason in UNPLACED), None)
     if other is not None:
         return _no(kind, other.reason, explain(other.reason, other.what))
     return _yes(kind, Reason.ENOUGH, "Every pod has found its place.")
@@ -198,10 +218,10 @@ def _degraded(picture: Picture) -> Verdict:
     kind = PoolCondition.DEGRADED
     if picture.refusal is not None:
         return _yes(kind, picture.refusal.reason, explain(picture.refusal.reason, picture.refusal.what))
-    trouble = foremost([entry for entry in picture.findings if entry.reason in TROUBLES])
+    trouble = foremost([entry for entry in picture.all_findings if entry.reason in TROUBLES])
     if trouble is not None:
         return _yes(kind, trouble.reason, explain(trouble.reason, trouble.what))
-    if picture.stuck:
+    if picture.stuck or (picture.prefill is not None and picture.prefill.stuck):
         reason = Reason.PROGRESS_DEADLINE_EXCEEDED
         return _yes(kind, reason, explain(reason, "The rollout is stopped"))
     return _warned(picture) or _no(kind, Reason.HEALTHY, "Nothing is known to be wrong.")

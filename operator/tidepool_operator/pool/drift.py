@@ -22,7 +22,7 @@ _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|E
 
 
 def stamped(desired: Object) -> Object:
-    """`desired` with its own hash; a Deployment's replicas are not part of it, since they are scaled apart."""
+    """`desired` with its own hash; a workload's replicas are not part of it, since they are scaled apart."""
     plain = json.dumps(_without_replicas(desired), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
     metadata = desired["metadata"]
@@ -39,7 +39,7 @@ def differs(desired: Object, live: Object | None) -> bool:
 
 
 def _without_replicas(item: Object) -> Object:
-    if item["kind"] != "Deployment":
+    if item["kind"] not in ("Deployment", "LeaderWorkerSet"):
         return item
     return {**item, "spec": {key: value for key, value in item["spec"].items() if key != "replicas"}}
 

@@ -8,12 +8,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tidepool_api.contract import ENGINE_PORT
+from tidepool_api.contract import ENGINE_PORT, ROLE_DECODE, ROLE_MIXED, ROLE_PREFILL
 from tidepool_api.engine import Engine, Preset
 from tidepool_api.modelpool import ModelPool
-from tidepool_operator.pool import adapters, cache
+from tidepool_operator.pool import adapters, cache, groups
 from tidepool_operator.pool.cache import Way
 from tidepool_operator.pool.model import Object
+
+# NIXL's roles (vllm/config/kv_transfer.py); `kv_both` is deprecated for this connector.
+_KV_ROLES: Final[Mapping[str, str]] = {ROLE_PREFILL: "kv_producer", ROLE_DECODE: "kv_consumer"}
 
 # vLLM's own bundles of settings; "balanced" is its default (vllm/config/vllm.py, performance_mode).
 PRESETS: Final[Mapping[Preset, tuple[str, ...]]] = {
@@ -44,10 +47,10 @@ def model_volume(pool: ModelPool) -> Object | None:
     return None
 
 
-def arguments(pool: ModelPool) -> tuple[str, ...]:
+def arguments(pool: ModelPool, role: str = ROLE_MIXED) -> tuple[str, ...]:
     """All arguments of the engine, in a fixed order, the user's own last."""
     made = (*_fixed(pool), *_engine(pool.spec.engine), *_parallelism(pool), *adapters.arguments(pool))
-    return (*made, *pool.spec.engine.args)
+    return (*made, *_transfer(role), *groups.arguments(pool), *pool.spec.engine.args)
 
 
 def _fixed(pool: ModelPool) -> Iterator[str]:
@@ -87,3 +90,11 @@ def _parallelism(pool: ModelPool) -> Iterator[str]:
         "pipeline-parallel-size": pool.spec.parallelism.pipeline,
     }
     yield from (f"--{flag}={count}" for flag, count in ways.items() if count > 1)
+
+
+def _transfer(role: str) -> Iterator[str]:
+    kv_role = _KV_ROLES.get(role)
+    if kv_role is not None:
+        # Blocks that cannot be fetched are computed: by default the request would fail.
+        setting = {"kv_connector": "NixlConnector", "kv_role": kv_role, "kv_load_failure_policy": "recompute"}
+        yield f"--kv-transfer-config={json.dumps(setting, separators=(',', ':'))}"

@@ -36,6 +36,8 @@ class RenderSettings:
     stale_fields: tuple[str, ...] = ()
     # Between gateways and sidecars; None: plain HTTP.
     tls: SidecarTLS | None = None
+    # Whether the cluster has LeaderWorkerSets; None: not known yet.
+    groups: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A new replica count of a Deployment."""
+    """A new replica count of a Deployment or a LeaderWorkerSet."""
 
     deployment: str
     replicas: int
+    kind: str = "Deployment"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidepool_api.contract import VARIANT_LABEL
+from tidepool_api.contract import ROLE_PREFILL, VARIANT_LABEL
 from tidepool_api.status import AdapterState
-from tidepool_operator.pool import adapters, progress, render, variants, zero
+from tidepool_operator.pool import adapters, groups, progress, render, roles, variants, zero
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.conditions import Picture
 from tidepool_operator.pool.diagnosis import Finding, deployment_finding
@@ -17,6 +17,7 @@ from tidepool_operator.pool.model import Doomed, Mark, Object, Observed, Plan, S
 from tidepool_operator.pool.ownership import is_own, may_take
 from tidepool_operator.pool.preload import Preload, preload, there, unready
 from tidepool_operator.pool.reasons import Reason
+from tidepool_operator.pool.roles import Side
 from tidepool_operator.pool.status import outcome
 from tidepool_operator.pool.variants import Part
 from tidepool_operator.pool.victims import choose
@@ -25,6 +26,8 @@ from tidepool_operator.pool.victims import choose
 _LEFTOVER_SECONDS: Final = 2.0
 # Deployments without pods that are kept for a change back: they have passed the dry run, and show what was.
 HISTORY: Final = 2
+# Which kinds the cluster has is found out when the operator starts.
+_KINDS_SECONDS: Final = 1.0
 # Room that others make is told by nobody.
 _ROOM_SECONDS: Final = 2.0
 
@@ -40,32 +43,61 @@ def plan(observed: Observed, now: float) -> Plan:
     if observed.pool.metadata.deletion_timestamp:
         # Everything carries an owner reference: the garbage collector does it, with or without an operator.
         return Plan()
-    revisions = _revisions(observed)
+    revisions, prefills = _revisions(observed)
     if observed.problems:
         return _refused(observed, None, revisions, Finding(Reason.SPEC_INVALID, "; ".join(observed.problems)), now)
-    made = variants.rendered(observed, there(observed))
+    made = variants.rendered(observed, there(observed), any_role=roles.others_serve(observed))
+    apart = render.render_prefill(observed.pool, observed.settings)
+    refusal = _refusal(observed, made if apart is None else (*made, apart))
+    if refusal is not None:
+        return _refused(observed, made, revisions, refusal, now)
+    if _grouped(observed) and observed.settings.groups is None:
+        return Plan(requeue_after_seconds=_KINDS_SECONDS)
+    return _serve(observed, variants.parts(observed, made, revisions), roles.side(observed, apart, prefills), now)
+
+
+def _refusal(observed: Observed, made: Sequence[render.Rendered]) -> Finding | None:
+    """Why nothing of a sound spec can be acted on here."""
     if observed.taken:
         what = f"{', '.join(observed.taken)} exists already and does not belong to this pool"
-        return _refused(observed, made, revisions, Finding(Reason.NAME_TAKEN, what), now)
+        return Finding(Reason.NAME_TAKEN, what)
+    if _grouped(observed) and observed.settings.groups is False:
+        hosts = observed.pool.spec.parallelism.hosts
+        what = f"A replica on {hosts} nodes is made by a LeaderWorkerSet, and the cluster knows none"
+        return Finding(Reason.LEADER_WORKER_SET_MISSING, what)
     for one in made:
         refusal = observed.refused.get(one.revision)
         if refusal is not None:
-            whose = f"the pods of variant {one.variant}" if one.variant else "the pods"
-            what = f"The API server refuses {whose}: {refusal}"
-            return _refused(observed, made, revisions, Finding(Reason.POD_TEMPLATE_REJECTED, what), now)
-    return _serve(observed, made, revisions, now)
+            return Finding(Reason.POD_TEMPLATE_REJECTED, f"The API server refuses {_whose(one)}: {refusal}")
+    return None
 
 
-def _revisions(observed: Observed) -> dict[str, Counted]:
+def _whose(one: render.Rendered) -> str:
+    if one.variant:
+        return f"the pods of variant {one.variant}"
+    return "the prefill pods" if one.role == ROLE_PREFILL else "the pods"
+
+
+def _revisions(observed: Observed) -> tuple[dict[str, Counted], dict[str, Counted]]:
+    """Those of the pods that spec.replicas counts, and those of prefill pods."""
     deployments = [
-        item for item in observed.objects if item["kind"] == "Deployment" and may_take(observed.pool, item)
+        item for item in observed.objects if item["kind"] in groups.WORKLOADS and may_take(observed.pool, item)
     ]
+    return _counted(observed, deployments, prefill=False), _counted(observed, deployments, prefill=True)
+
+
+def _counted(observed: Observed, deployments: Sequence[Object], *, prefill: bool) -> dict[str, Counted]:
     clues = observed.clues
     facts = (
-        pod_facts(pod, _accelerator(observed, pod), clues.get(pod["metadata"]["name"], NO_CLUES))
+        (pod, pod_facts(pod, _accelerator(observed, pod), clues.get(pod["metadata"]["name"], NO_CLUES)))
         for pod in observed.pods
+        if roles.is_prefill(pod) is prefill
     )
-    return count(deployments, facts)
+    return count([item for item in deployments if roles.is_prefill(item) is prefill], groups.led(facts))
+
+
+def _grouped(observed: Observed) -> bool:
+    return observed.pool.spec.parallelism.hosts > 1
 
 
 def _accelerator(observed: Observed, pod: Object) -> str:
@@ -81,25 +113,24 @@ class _Counts:
     wants_loads: bool = False
 
 
-def _serve(
-    observed: Observed, rendered: Sequence[render.Rendered], revisions: Mapping[str, Counted], now: float
-) -> Plan:
-    parts = variants.parts(observed, rendered, revisions)
+def _serve(observed: Observed, parts: Sequence[Part], side: Side, now: float) -> Plan:
+    """`parts` are what spec.replicas counts, `side` the prefill pods; both are rolled out alike."""
     new = variants.together([part.new for part in parts])
     loads = preload(observed)
     if loads.waits is not None and not new.replicas:
-        return _prepare(observed, parts, loads, now)
-    parts = tuple(replace(part, stuck=progress.stuck(part.observed, part.new, part.olds, now)) for part in parts)
-    aims = _aims(parts, now)
-    every = [entry for part in parts for entry in (part.new, *part.olds)]
-    counts = _counts(aims, every, observed)
-    deployments = [_deployment(part, aims[part.new.revision]) for part in parts]
+        return _prepare(observed, parts, side, loads, now)
+    parts, side = _watched(parts, now), replace(side, parts=_watched(side.parts, now))
+    both = (*parts, *side.parts)
+    aims = _aims(both, now) | {entry.revision: 0 for entry in side.leftovers}
+    counting = _every(parts)
+    counts = _counts(aims, (*counting, *_every(side.parts), *side.leftovers), observed)
+    deployments = [_deployment(part, aims[part.new.revision]) for part in both]
     made, checks, leftover = _wanted(
-        observed, (*parts[0].rendered.objects, *loads.makes, *_slice(observed, every), *deployments)
+        observed, (*parts[0].rendered.objects, *loads.makes, *_slice(observed, counting), *deployments)
     )
     progressed = _adapters(observed, new, loads)
     picture = replace(_picture(observed, parts, [part.new for part in parts]), adapters=progressed)
-    told = outcome(picture, now)
+    told = outcome(replace(picture, prefill=_prefill(side)), now)
     waits = [_LEFTOVER_SECONDS] if leftover else []
     return Plan(
         checks=checks,
@@ -107,16 +138,38 @@ def _serve(
         marks=counts.marks,
         scales=counts.scales,
         deletes=(
-            *(item for part in parts for item in _finished(part)),
+            *(item for part in both for item in _finished(part)),
+            *_idle(observed, side.leftovers, kept=0),
             *loads.garbage,
-            *_slice_gone(observed, every),
+            *_slice_gone(observed, counting),
         ),
         status=told.status,
         notes=told.notes,
         wants_loads=counts.wants_loads or _wants_adapters(observed, new),
-        wants_room=observed.room is None and any(not part.stuck and _rolls(part) for part in parts),
-        requeue_after_seconds=_again(parts, now, [*waits, *_until_adapters(observed, progressed)]),
+        # Room is counted in pods: where a group of them finds it is not known.
+        wants_room=not _grouped(observed)
+        and observed.room is None
+        and any(not part.stuck and _rolls(part) for part in both),
+        requeue_after_seconds=_again(both, now, [*waits, *_until_adapters(observed, progressed)]),
     )
+
+
+def _watched(parts: Sequence[Part], now: float) -> tuple[Part, ...]:
+    """With whether their rollouts get on."""
+    return tuple(replace(part, stuck=progress.stuck(part.observed, part.new, part.olds, now)) for part in parts)
+
+
+def _every(parts: Sequence[Part]) -> list[Counted]:
+    """The revisions of the parts."""
+    return [entry for part in parts for entry in (part.new, *part.olds)]
+
+
+def _prefill(side: Side) -> Picture | None:
+    """The prefill pods, where there are some or should be."""
+    if side.parts:
+        return _picture(side.observed, side.parts, [part.new for part in side.parts])
+    gone = side.leftovers
+    return Picture(side.observed, None, None, gone, _findings([], gone)) if gone else None
 
 
 def _aims(parts: Sequence[Part], now: float) -> dict[str, int]:
@@ -182,34 +235,36 @@ def _counts(aims: Mapping[str, int], revisions: Sequence[Counted], observed: Obs
     for entry in revisions:
         if entry.deployment is None:
             continue
-        goal, name = aims[entry.revision], entry.deployment["metadata"]["name"]
+        goal, kind, name = aims[entry.revision], entry.deployment["kind"], entry.deployment["metadata"]["name"]
         # Marks stay until the pods are gone: the ReplicaSet's controller acts after the count was lowered.
         # Where all of a revision's pods go together there is nobody to choose.
         going = max(0, len(entry.live) - goal)
-        choice = choose(entry.live if goal else (), going, observed.loads)
+        # A LeaderWorkerSet takes its last groups, whatever is marked.
+        chosen = goal and kind == "Deployment"
+        choice = choose(entry.live if chosen else (), going, observed.loads)
         marks += choice.marks
         wants_loads = wants_loads or (bool(choice.marks) and not observed.loads)
         if goal > entry.replicas or (goal < entry.replicas and choice.marked):
-            scales.append(Scale(name, goal))
+            scales.append(Scale(name, goal, kind))
     return _Counts(tuple(scales), tuple(marks), wants_loads)
 
 
-def _prepare(observed: Observed, parts: Sequence[Part], loads: Preload, now: float) -> Plan:
+def _prepare(observed: Observed, parts: Sequence[Part], side: Side, loads: Preload, now: float) -> Plan:
     """Everything but the new revision's pods, whose files are not there yet; what serves goes on."""
-    every = [entry for part in parts for entry in (part.new, *part.olds)]
-    olds = [old for part in parts for old in part.olds]
+    every, both = _every(parts), (*parts, *side.parts)
+    olds = [old for part in both for old in part.olds]
     made, _, leftover = _wanted(observed, (*parts[0].rendered.objects, *loads.makes, *_slice(observed, every)))
     # What can never work is told before hours of loading.
     checks = tuple(
         stamped(render.deployment(part.observed.pool, part.rendered, 0))
-        for part in parts
+        for part in both
         if part.new.deployment is None
     )
     picture = _picture(observed, parts, ())
     findings = (*picture.findings, *([loads.waits] if loads.waits else []))
     progressed = _adapters(observed, variants.together([part.new for part in parts]), loads)
     told = outcome(replace(picture, findings=findings, preloading=loads.waits, adapters=progressed), now)
-    held = [replace(part, stuck=True) for part in parts if part.olds]
+    held = [replace(part, stuck=True) for part in both if part.olds]
     counts = _counts(_aims(held, now), olds, observed) if olds else _Counts()
     waits = [_LEFTOVER_SECONDS] if leftover else [_LOADER_SECONDS] if unready(observed) else []
     return Plan(
@@ -233,7 +288,7 @@ def _wanted(observed: Observed, objects: Sequence[Object]) -> tuple[tuple[Object
     blocked = [item for item in made if _blocked(observed, live.get((item["kind"], item["metadata"]["name"])))]
     if blocked:
         return (), (), True
-    checks = tuple(item for item in made if item["kind"] == "Deployment")
+    checks = tuple(item for item in made if item["kind"] in groups.WORKLOADS)
     return tuple(made), checks, False
 
 
@@ -276,12 +331,17 @@ def _finished(part: Part) -> list[Doomed]:
     observed, new, olds = part.observed, part.new, part.olds
     if new.ready < observed.pool.spec.replicas or new.deployment is None:
         return []
+    return _idle(observed, olds, kept=HISTORY)
+
+
+def _idle(observed: Observed, olds: Sequence[Counted], kept: int) -> list[Doomed]:
+    """Deployments without pods but the `kept` youngest."""
     idle = [old.deployment for old in olds if old.deployment and not old.replicas and not old.pods]
     idle.sort(key=lambda item: (item["metadata"].get("creationTimestamp") or "", item["metadata"]["name"]))
     # What another pool left would not go with this one.
     foreign = [item for item in idle if not is_own(observed.pool, item)]
     own = [item for item in idle if is_own(observed.pool, item)]
-    return [_doomed(item) for item in (*foreign, *own[: max(0, len(own) - HISTORY)])]
+    return [_doomed(item) for item in (*foreign, *own[: max(0, len(own) - kept)])]
 
 
 def _doomed(item: Object) -> Doomed:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.modelpool import ModelPool
-from tidepool_operator.pool import adapters, cache, engine_args, loader
+from tidepool_operator.pool import adapters, cache, engine_args, groups, loader
 from tidepool_operator.pool.cache import Way
 from tidepool_operator.pool.model import Object
 from tidepool_operator.pool.pod_parts import locked_down, pod_security
@@ -25,7 +25,7 @@ def settings_config_map(pool: str) -> str:
     return f"{pool}-settings"
 
 
-def pod_template(pool: ModelPool, router_image: str, variant: str = "") -> Object:
+def pod_template(pool: ModelPool, router_image: str, variant: str = "", role: str = contract.ROLE_MIXED) -> Object:
     """The pod template without its revision label."""
     name = pool.metadata.name
     spec: Object = {
@@ -37,8 +37,8 @@ def pod_template(pool: ModelPool, router_image: str, variant: str = "") -> Objec
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "securityContext": pod_security(),
-        "initContainers": [_router(pool, router_image, variant), *_loader(pool, router_image)],
-        "containers": [_engine(pool)],
+        "initContainers": [_router(pool, router_image, variant, role), *_loader(pool, router_image)],
+        "containers": [_engine(pool, role)],
         "volumes": _volumes(pool),
     }
     secret = pool.spec.model.auth_secret_ref
@@ -48,7 +48,7 @@ def pod_template(pool: ModelPool, router_image: str, variant: str = "") -> Objec
     labels = {
         contract.MANAGED_BY_LABEL: contract.MANAGED_BY,
         contract.POOL_LABEL: name,
-        contract.ROLE_LABEL: contract.ROLE_MIXED,
+        contract.ROLE_LABEL: role,
     }
     annotations = dict(contract.SCRAPE_ANNOTATIONS)
     if pool.spec.rollout.restart:
@@ -84,8 +84,10 @@ def _get(path: str, **rest: object) -> Object:
     return {"httpGet": {"path": path, "port": contract.CONTROL_PORT}, **rest}
 
 
-def _router(pool: ModelPool, image: str, variant: str) -> Object:
+def _router(pool: ModelPool, image: str, variant: str, role: str) -> Object:
     name, namespace = pool.metadata.name, pool.metadata.namespace
+    # What one cannot do, another of its role does.
+    peers = contract.prefill_url if role == contract.ROLE_PREFILL else contract.peers_url
     return {
         "name": contract.ROUTER_CONTAINER,
         "image": image,
@@ -100,9 +102,10 @@ def _router(pool: ModelPool, image: str, variant: str) -> Object:
             contract.SETTINGS_FILE,
             "--wait-for-file",
             "--peers",
-            contract.peers_url(name, namespace),
+            peers(name, namespace),
             "--proof-file",
             contract.PROOF_FILE,
+            *(() if role == contract.ROLE_MIXED else ("--hands-over",)),
         ],
         "env": [
             _field("POD_NAME", "metadata.name"),
@@ -144,13 +147,13 @@ def _mounts(pool: ModelPool) -> list[Object]:
     return [*mounts, *adapters.mounts(pool)[1]]
 
 
-def _engine(pool: ModelPool) -> Object:
+def _engine(pool: ModelPool, role: str) -> Object:
     spec = pool.spec
     engine: Object = {
         "name": contract.ENGINE_CONTAINER,
         "image": spec.engine.image,
-        "args": list(engine_args.arguments(pool)),
-        "env": _environment(pool),
+        "args": list(engine_args.arguments(pool, role)),
+        "env": _environment(pool, role),
         # No liveness probe: nothing outside the engine may restart a loaded model.
         "startupProbe": _get(
             contract.PATH_ENGINE_STARTED,
@@ -168,13 +171,23 @@ def _engine(pool: ModelPool) -> Object:
     }
     if spec.accelerator.count:
         engine["resources"] = {"limits": {spec.accelerator.resource: str(spec.accelerator.count)}}
+    if role != contract.ROLE_MIXED:
+        engine["ports"] = [{"name": "nixl", "containerPort": contract.NIXL_PORT}]
     return engine
 
 
-def _environment(pool: ModelPool) -> list[Object]:
+def _environment(pool: ModelPool, role: str) -> list[Object]:
     # The root file system is read-only and user 1000 may have no entry in the image's passwd file.
     fixed = {"HOME": "/tmp", "USER": "tidepool", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
     made: dict[str, Object] = {name: {"name": name, "value": value} for name, value in fixed.items()}
+    if role != contract.ROLE_MIXED:
+        made["VLLM_NIXL_SIDE_CHANNEL_HOST"] = _field("VLLM_NIXL_SIDE_CHANNEL_HOST", "status.podIP")
+        first, last = contract.UCX_PORTS
+        ports = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(contract.NIXL_PORT), "UCX_TCP_PORT_RANGE": f"{first}-{last}"}
+        made |= {name: {"name": name, "value": value} for name, value in ports.items()}
+    # The engines of a group tell each other where they are; what they find out by themselves needs a route out.
+    for name in groups.addresses(pool):
+        made[name] = _field(name, "status.podIP")
     secret = pool.spec.model.auth_secret_ref
     if secret is not None and cache.way(pool) is Way.ENGINE:
         reference = {"secretKeyRef": {"name": secret.name, "key": secret.key}}

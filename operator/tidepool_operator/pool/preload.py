@@ -19,6 +19,7 @@ from tidepool_operator.pool.cache import Files, Way
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.diagnosis import Finding, diagnose, foremost
 from tidepool_operator.pool.evict import evict, eviction_of, is_done, is_eviction
+from tidepool_operator.pool.groups import WORKLOADS, template_of
 from tidepool_operator.pool.model import Doomed, Object, Observed
 from tidepool_operator.pool.ownership import is_own, may_take
 from tidepool_operator.pool.pod_parts import pod_security
@@ -94,8 +95,8 @@ def there(observed: Observed) -> frozenset[str]:
 
 def _in_use(observed: Observed) -> frozenset[str]:
     """Arguments of all revisions that there are, those kept for a change back too."""
-    deployments = [item for item in observed.objects if item["kind"] == "Deployment"]
-    containers = [one for item in deployments for one in item["spec"]["template"]["spec"]["containers"]]
+    workloads = [item for item in observed.objects if item["kind"] in WORKLOADS]
+    containers = [one for item in workloads for one in template_of(item)["spec"]["containers"]]
     return frozenset(argument for one in containers for argument in one.get("args") or ())
 
 

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     SPEC_INVALID = "SpecInvalid"
     NAME_TAKEN = "NameTaken"
     POD_TEMPLATE_REJECTED = "PodTemplateRejected"
+    LEADER_WORKER_SET_MISSING = "LeaderWorkerSetMissing"
     QUOTA_EXCEEDED = "QuotaExceeded"
     PODS_REFUSED = "PodsRefused"
     IMAGE_NOT_FOUND = "ImageNotFound"
@@ -94,6 +95,8 @@ REMEDIES: Final = {
     Reason.SPEC_INVALID: "Correct the named field and apply the ModelPool again.",
     Reason.NAME_TAKEN: "Delete or rename that object, or give the ModelPool another name.",
     Reason.POD_TEMPLATE_REJECTED: "Correct spec.podTemplate (or the named field) and apply the ModelPool again.",
+    Reason.LEADER_WORKER_SET_MISSING: "Install LeaderWorkerSet (https://lws.sigs.k8s.io), or fit a replica on one "
+    "node: spec.parallelism.hosts 1 and a larger spec.accelerator.count.",
     Reason.QUOTA_EXCEEDED: "Raise the namespace's ResourceQuota or ask for fewer replicas.",
     Reason.PODS_REFUSED: "Change what the message names: an admission policy of the cluster refuses the pods.",
     Reason.IMAGE_NOT_FOUND: "Correct the name or the tag of spec.engine.image; the registry does not have it.",

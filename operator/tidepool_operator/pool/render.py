@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.modelpool import ModelPool
-from tidepool_api.routing import FleetPool, SidecarSettings
+from tidepool_api.routing import FleetPool, FleetPrefill, SidecarSettings
 from tidepool_api.trust import subject_of
 from tidepool_api.units import duration_seconds
-from tidepool_operator.pool import adapters, engine_args, sidecar_tls
+from tidepool_operator.pool import adapters, engine_args, groups, prefill, sidecar_tls
+from tidepool_operator.pool.groups import template_of
 from tidepool_operator.pool.model import Object, RenderSettings
 from tidepool_operator.pool.pod import pod_template, settings_config_map
 from tidepool_operator.pool.podtemplate import merge_template
+from tidepool_operator.pool.prefill import headless
 from tidepool_operator.pool.revision import revision_of
 
 _NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
@@ -21,8 +23,9 @@ _NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a pool's spec asks for, but for the replica counts."""
+    """What a pool's spec asks for of one role, but for the replica counts."""
 
+    role: str
     revision: str
     deployment: str
     template: Object
@@ -31,46 +34,78 @@ class Rendered:
     variant: str = ""  # of scaling.variants
 
 
-def render(
-    pool: ModelPool, settings: RenderSettings, there: Set[str] = frozenset(), variant: str = ""
-) -> Rendered:
-    """All that serves a sound spec; `there` are paths of adapters that have been fetched.
+def role_of(pool: ModelPool) -> str:
+    """The role of the pods that spec.replicas counts."""
+    return contract.ROLE_MIXED if pool.spec.disaggregation is None else contract.ROLE_DECODE
 
-    `variant` names the kind of accelerator, which the pool then has in its spec (variants.pool_of).
+
+def render(
+    pool: ModelPool,
+    settings: RenderSettings,
+    there: Set[str] = frozenset(),
+    variant: str = "",
+    *,
+    any_role: bool = False,
+) -> Rendered:
+    """What spec.replicas counts, and the objects of a pool with a sound spec.
+
+    `there` are paths of adapters that have been fetched. `variant` names the kind of accelerator, which the pool
+    then has in its spec (variants.pool_of). `any_role`: pods of another role than the spec's serve, and the
+    Services lead to them too.
     """
-    made = pod_template(pool, settings.router_image, variant)
+    role = role_of(pool)
+    made = _rendered(pool, settings, role, variant)
+    objects = (
+        _service_account(pool),
+        _config_map(pool, settings, there),
+        _network_policy(pool, settings),
+        *_services(pool, settings, None if any_role else role),
+        _disruption_budget(pool),
+    )
+    apart = () if role == contract.ROLE_MIXED else prefill.objects(pool, _object, tls=settings.tls is not None)
+    return replace(made, objects=(*objects, *apart))
+
+
+def render_prefill(pool: ModelPool, settings: RenderSettings) -> Rendered | None:
+    """The prefill pods; None where every pod does both."""
+    return None if pool.spec.disaggregation is None else _rendered(pool, settings, contract.ROLE_PREFILL)
+
+
+def _rendered(pool: ModelPool, settings: RenderSettings, role: str, variant: str = "") -> Rendered:
+    made = pod_template(pool, settings.router_image, variant, role)
     if settings.tls is not None:
         sidecar_tls.with_tls(made, pool.metadata.name, pool.metadata.namespace, settings.tls)
+        if role == contract.ROLE_PREFILL:
+            prefill.find_peers_by_tls(made, pool)
     template = merge_template(made, pool.spec.pod_template)
     # What the selectors and the gateways rely on cannot be merged away.
     labels = template.setdefault("metadata", {}).setdefault("labels", {})
-    labels |= _labels(pool) | {contract.ROLE_LABEL: contract.ROLE_MIXED} | _variant_label(variant)
+    labels |= _labels(pool) | {contract.ROLE_LABEL: role} | _variant_label(variant)
     revision = revision_of(template)
     labels[contract.REVISION_LABEL] = revision
     return Rendered(
+        role=role,
         revision=revision,
         deployment=f"{pool.metadata.name}-{revision}",
         template=template,
-        engine_args=engine_args.arguments(pool),
-        objects=(
-            _service_account(pool),
-            _config_map(pool, settings, there),
-            _network_policy(pool, settings),
-            *_services(pool, settings),
-            _disruption_budget(pool),
-        ),
+        engine_args=engine_args.arguments(pool, role),
+        objects=(),
         variant=variant,
     )
 
 
 def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image: str | None = None) -> Object:
-    """The Deployment of the rendered revision; `router_image`: that of the Deployment, where it exists already."""
+    """What makes the rendered revision's pods; `router_image`: the one that it has, where it exists already."""
     template = rendered.template
     if router_image is not None:
         template = _with_router(template, router_image)
     deadline = int(duration_seconds(pool.spec.rollout.progress_deadline))
-    labels = {contract.REVISION_LABEL: rendered.revision, contract.ROLE_LABEL: contract.ROLE_MIXED}
+    labels = {contract.REVISION_LABEL: rendered.revision, contract.ROLE_LABEL: rendered.role}
     labels |= _variant_label(rendered.variant)
+    hosts = pool.spec.parallelism.hosts
+    if hosts > 1:
+        grouped = groups.spec_of(template, hosts, replicas)
+        return _object(pool, groups.API_VERSION, groups.KIND, rendered.deployment, labels=labels, spec=grouped)
     spec = {
         "replicas": replicas,
         "revisionHistoryLimit": 1,
@@ -84,8 +119,8 @@ def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image:
 
 
 def router_image(live: Object) -> str | None:
-    """The router's image of a Deployment."""
-    containers = live["spec"]["template"]["spec"].get("initContainers") or []
+    """The router's image of a Deployment or a LeaderWorkerSet."""
+    containers = template_of(live)["spec"].get("initContainers") or []
     return next((entry["image"] for entry in containers if entry["name"] == contract.ROUTER_CONTAINER), None)
 
 
@@ -116,12 +151,16 @@ def _account(pool: ModelPool) -> str:
 
 def fleet_pool(pool: ModelPool) -> FleetPool:
     """The pool as gateways see it."""
-    traffic = pool.spec.traffic
+    traffic, apart = pool.spec.traffic, pool.spec.disaggregation
+    name, namespace = pool.metadata.name, pool.metadata.namespace
     return FleetPool(
         name=pool.key,
         models=pool.served_names,
         adapters=tuple(adapter.name for adapter in pool.spec.model.adapters),
-        endpoints=(contract.peers_url(pool.metadata.name, pool.metadata.namespace),),
+        endpoints=(contract.peers_url(name, namespace),),
+        prefill=None
+        if apart is None
+        else FleetPrefill(endpoints=(contract.prefill_url(name, namespace),), min_tokens=apart.prefill.min_tokens),
         routing=pool.spec.routing,
         traffic=None if traffic is None else traffic.within(pool.metadata.namespace),
         wakes=pool.spec.scaling is not None or pool.spec.replicas > 0,
@@ -134,8 +173,10 @@ def url(pool: ModelPool) -> str:
 
 
 def selector(pool: ModelPool) -> str:
-    """Label selector of the pool's pods, for the scale subresource."""
-    return ",".join(f"{key}={value}" for key, value in sorted(_labels(pool).items()))
+    """Label selector of the pods that spec.replicas counts, for the scale subresource."""
+    own = ",".join(f"{key}={value}" for key, value in sorted(_labels(pool).items()))
+    others = f",{contract.ROLE_LABEL} notin ({contract.ROLE_PREFILL})"
+    return own if pool.spec.disaggregation is None else own + others
 
 
 def owned(pool: ModelPool, api_version: str, kind: str, name: str, labels: dict[str, str] | None = None) -> Object:
@@ -189,8 +230,8 @@ def _config_map(pool: ModelPool, settings: RenderSettings, there: Set[str]) -> O
     return _object(pool, "v1", "ConfigMap", name, data={contract.SETTINGS_KEY: text})
 
 
-def _services(pool: ModelPool, settings: RenderSettings) -> tuple[Object, ...]:
-    selected = {contract.POOL_LABEL: pool.metadata.name, contract.ROLE_LABEL: contract.ROLE_MIXED}
+def _services(pool: ModelPool, settings: RenderSettings, role: str | None) -> tuple[Object, ...]:
+    selected = {contract.POOL_LABEL: pool.metadata.name} | ({} if role is None else {contract.ROLE_LABEL: role})
     own = {
         "selector": selected,
         "ports": [
@@ -203,24 +244,10 @@ def _services(pool: ModelPool, settings: RenderSettings) -> tuple[Object, ...]:
             }
         ],
     }
-    # Gateways and peers must know a pod before it is Ready, and while it drains.
-    peers = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": selected,
-        "ports": [
-            {
-                "name": "http",
-                "port": contract.TRAFFIC_PORT,
-                "targetPort": contract.TRAFFIC_PORT,
-                "protocol": "TCP",
-            }
-        ],
-    }
     name = pool.metadata.name
     return (
         _object(pool, "v1", "Service", name, spec=own),
-        _object(pool, "v1", "Service", contract.peers_service(name), spec=peers),
+        _object(pool, "v1", "Service", contract.peers_service(name), spec=headless(selected)),
         *([] if settings.tls is None else [_tls_service(pool, selected)]),
     )
 
@@ -233,7 +260,7 @@ def _tls_service(pool: ModelPool, selected: dict[str, str]) -> Object:
 def _disruption_budget(pool: ModelPool) -> Object:
     spec = {
         "maxUnavailable": pool.spec.disruption.max_unavailable,
-        "selector": {"matchLabels": {contract.POOL_LABEL: pool.metadata.name}},
+        "selector": prefill.selector_of_others(pool),
         # A pod that serves nobody must not hold up the drain of a node.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
@@ -263,6 +290,8 @@ def _network_policy(pool: ModelPool, settings: RenderSettings) -> Object:
             {"from": [gateways, operator], "ports": [_port(contract.CONTROL_PORT)]},
             # Whoever scrapes is not known here; the page holds figures only.
             {"ports": [_port(contract.METRICS_PORT)]},
+            *prefill.ingress(pool, peers),
+            *groups.ingress(pool, peers),
         ],
     }
     return _object(pool, "networking.k8s.io/v1", "NetworkPolicy", pool.metadata.name, spec=spec)

@@ -6,6 +6,7 @@ from typing import Final
 from tidepool_api.contract import ENGINE_CONTAINER, REVISION_LABEL
 from tidepool_api.routing import SidecarSettings
 from tidepool_operator.pool import adapters
+from tidepool_operator.pool.groups import WORKLOADS, template_of
 from tidepool_operator.pool.model import Object, Observed
 from tidepool_operator.pool.preload import there
 from tidepool_operator.pool.render import render, sidecar_settings
@@ -24,7 +25,7 @@ def settings_by_pods(observed: Observed) -> Iterator[tuple[SidecarSettings, Sequ
     made = {
         item["metadata"]["labels"].get(REVISION_LABEL, ""): item
         for item in observed.objects
-        if item["kind"] == "Deployment"
+        if item["kind"] in WORKLOADS
     }
     groups: dict[str, tuple[SidecarSettings, list[Object]]] = {}
     told: dict[str, SidecarSettings] = {}
@@ -43,13 +44,13 @@ def _for_revision(observed: Observed, wanted: SidecarSettings, deployment: Objec
     found = wanted if name == wanted.model else _under(wanted, name)
     if wanted.adapters is None:
         return found
-    new, old = render(observed.pool, observed.settings).template, deployment["spec"]["template"]
+    new, old = render(observed.pool, observed.settings).template, template_of(deployment)
     return found.model_copy(update={"adapters": adapters.reachable(wanted.adapters, new, old)})
 
 
 def served_name(deployment: Object) -> str | None:
     """The name that a Deployment's engines are started with; None where a podTemplate has its own arguments."""
-    containers = deployment["spec"]["template"]["spec"]["containers"]
+    containers = template_of(deployment)["spec"]["containers"]
     engine: Object = next((one for one in containers if one["name"] == ENGINE_CONTAINER), {})
     found = (argument for argument in engine.get("args") or [] if argument.startswith(_SERVED_NAME))
     return next((argument.removeprefix(_SERVED_NAME) for argument in found), None)

@@ -44,3 +44,9 @@ def endpoints(pool: str, namespace: str, *, all_have_it: bool) -> tuple[str, ...
     """Where a gateway finds the pool's sidecars; one that the first source names is not taken from the second."""
     secure = contract.tls_peers_url(pool, namespace)
     return (secure,) if all_have_it else (secure, contract.peers_url(pool, namespace))
+
+
+def prefill_endpoints(pool: str, namespace: str, *, all_have_it: bool) -> tuple[str, ...]:
+    """As `endpoints`, for the pods that compute prompts."""
+    secure = contract.tls_prefill_url(pool, namespace)
+    return (secure,) if all_have_it else (secure, contract.prefill_url(pool, namespace))

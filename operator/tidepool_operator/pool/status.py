@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidepool_api.status import HISTORY_LENGTH, PoolCondition
-from tidepool_operator.pool.conditions import Picture, Verdict, verdicts
+from tidepool_operator.pool.conditions import Picture, Verdict, progressing, verdicts
 from tidepool_operator.pool.diagnosis import TROUBLES
 from tidepool_operator.pool.model import Note, Object, Observed, Severity, format_time, parse_time
 from tidepool_operator.pool.reasons import Reason
@@ -13,7 +13,8 @@ from tidepool_operator.pool.render import selector, url
 from tidepool_operator.pool.variants import status_of
 from tidepool_operator.scaling.model import Decision
 
-_VOLATILE_SECONDS: Final = 60.0
+# Live figures alone are written no more often than this.
+FIGURES_SECONDS: Final = 60.0
 _MESSAGE_LIMIT: Final = 2000
 _LIVE: Final = ("scaling", "figures", "capacity")
 
@@ -66,6 +67,11 @@ def _status(picture: Picture, now: float) -> Object:
         status["variants"] = told
     elif picture.refusal is not None and picture.observed.raw_status.get("variants"):
         status["variants"] = picture.observed.raw_status["variants"]
+    waits = picture.refusal is not None or picture.preloading is not None
+    if waits and picture.observed.raw_status.get("prefill"):
+        status["prefill"] = picture.observed.raw_status["prefill"]
+    elif picture.prefill is not None:
+        status["prefill"] = _role(picture.prefill, generation=pool.metadata.generation, now=now)
     scaling = _scaling(picture.observed)
     figures = _figures(picture.observed)
     capacity = _capacity(picture.observed)
@@ -77,6 +83,29 @@ def _adapters(picture: Picture) -> list[Object]:
     if picture.adapters is None:
         return list(picture.observed.raw_status.get("adapters") or [])
     return [one.status() for one in picture.adapters]
+
+
+def _role(picture: Picture, *, generation: int, now: float) -> Object:
+    """The part of the status that is of one role's pods."""
+    new, before = picture.new, picture.observed.raw_status
+    revisions = picture.revisions
+    known = {entry["type"]: entry for entry in before.get("conditions") or []}
+    verdict = progressing(picture)
+    status: Object = {
+        "replicas": sum(len(entry.live) for entry in revisions),
+        "readyReplicas": sum(entry.ready for entry in revisions),
+        "updatedReplicas": len(new.live) if new else 0,
+        "desiredReplicas": picture.observed.pool.spec.replicas,
+        "conditions": [_condition(verdict, known.get(verdict.type), generation, now)],
+    }
+    serving = max(revisions, key=lambda entry: (entry.ready, entry is new), default=None)
+    if serving is not None and serving.ready:
+        status["currentRevision"] = serving.revision
+    elif before.get("currentRevision"):
+        status["currentRevision"] = before["currentRevision"]
+    if picture.rendered is not None:
+        status["updateRevision"] = picture.rendered.revision
+    return status
 
 
 def _desired(picture: Picture) -> int:
@@ -107,10 +136,15 @@ def _scaling(observed: Observed) -> Object:
 
 
 def _figures(observed: Observed) -> Object:
-    """Live figures in buckets, so that a little movement is none."""
     if observed.decision is None:
         return dict(observed.raw_status.get("figures") or {})
-    samples = observed.decision.samples
+    known = live_figures(observed.decision)
+    return {"time": format_time(observed.decision.time), **known} if known else {}
+
+
+def live_figures(decision: Decision) -> dict[str, str]:
+    """A pool's live figures in buckets, so that a little movement is none."""
+    samples = decision.samples
     found = {
         "kvUtilization": _bucketed(samples.get("kvUtilization"), lambda value: f"{5 * round(20 * value)}%"),
         "outputTokensPerSecond": _bucketed(samples.get("outputTokensPerSecond"), _two_digits),
@@ -118,8 +152,7 @@ def _figures(observed: Observed) -> Object:
             samples.get("timeToFirstTokenSeconds"), lambda value: f"{_two_digits(1000 * value)}ms"
         ),
     }
-    known = {field: text for field, text in found.items() if text is not None}
-    return {"time": format_time(observed.decision.time), **known} if known else {}
+    return {field: text for field, text in found.items() if text is not None}
 
 
 def _capacity(observed: Observed) -> Object:
@@ -182,13 +215,13 @@ def _condition(verdict: Verdict, before: Mapping[str, Any] | None, generation: i
 
 
 def _worth_writing(before: Mapping[str, Any], status: Object, now: float) -> bool:
-    """Live figures change all the time; alone they are written once a minute."""
+    """Live figures change all the time."""
     if _steady(before) != _steady(status):
         return True
     if _without_times(before) == _without_times(status):
         return False
     written = parse_time(((before.get("scaling") or {}).get("lastDecision") or {}).get("time"))
-    return written is None or now - written >= _VOLATILE_SECONDS
+    return written is None or now - written >= FIGURES_SECONDS
 
 
 def _is_unset(value: object) -> bool:
@@ -247,6 +280,7 @@ _REFUSALS: Final[Sequence[Reason]] = (
     Reason.SPEC_INVALID,
     Reason.NAME_TAKEN,
     Reason.POD_TEMPLATE_REJECTED,
+    Reason.LEADER_WORKER_SET_MISSING,
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_REFUSED,
 )

@@ -36,11 +36,13 @@ class Part:
         return self.observed.pool.spec.replicas
 
 
-def rendered(observed: Observed, there: Set[str] = frozenset()) -> tuple[Rendered, ...]:
-    """What the spec asks for, by variant; `there` are paths of adapters that have been fetched."""
+def rendered(observed: Observed, there: Set[str] = frozenset(), *, any_role: bool = False) -> tuple[Rendered, ...]:
+    """What the spec asks for, by variant; `there` and `any_role` as in `render`."""
     pool, settings = observed.pool, observed.settings
-    made = tuple(render(pool_of(pool, one, 0), settings, there, one.name) for one in _variants(pool))
-    return made or (render(pool, settings, there),)
+    made = tuple(
+        render(pool_of(pool, one, 0), settings, there, one.name, any_role=any_role) for one in _variants(pool)
+    )
+    return made or (render(pool, settings, there, any_role=any_role),)
 
 
 def parts(observed: Observed, made: Sequence[Rendered], revisions: Mapping[str, Counted]) -> tuple[Part, ...]:

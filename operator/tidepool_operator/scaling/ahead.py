@@ -18,6 +18,7 @@ from tidepool_operator.scaling.model import (
     Missing,
     Moment,
     PodReading,
+    PodState,
     PoolReading,
     ScalingSpec,
 )
@@ -53,12 +54,13 @@ class Ahead:
 
 def demand_now(now: float, reading: PoolReading) -> Moment | None:
     """What all ready pods work on now; None while a figure of one is missing."""
-    ready = reading.ready()
-    loads = [_tokens(pod) for pod in ready]
-    known = [load for load in loads if load is not None]
-    if not ready or len(known) < len(loads):
-        return None
-    return Moment(now, sum(prompt for prompt, _ in known), sum(output for _, output in known))
+    prompts = outputs = 0.0
+    for pod, count in reading.serving:
+        load = _tokens(pod)
+        if load is None:
+            return None
+        prompts, outputs = prompts + count * load[0], outputs + count * load[1]
+    return Moment(now, prompts, outputs) if reading.serving else None
 
 
 def arriving(reading: PoolReading, memory: Memory, present: Moment) -> Moment:
@@ -78,7 +80,7 @@ def arriving(reading: PoolReading, memory: Memory, present: Moment) -> Moment:
 
 def requests_now(reading: PoolReading) -> float:
     """Requests a second that all ready pods end; of those that tell it."""
-    return sum(figures.usable(pod.requests_rate) or 0.0 for pod in reading.ready())
+    return figures.total(reading.serving, figures.requests)
 
 
 def ahead(
@@ -124,10 +126,10 @@ def smoothed(now: float, reading: PoolReading, memory: Memory) -> Memory:
 
 def untold(reading: PoolReading) -> bool:
     """Whether no ready pod has a figure of prompts, or none of answers, as engines that make no text."""
-    ready = reading.ready()
-    return bool(ready) and (
-        all(isinstance(pod.prompt_tokens_rate, Missing) for pod in ready)
-        or all(isinstance(pod.output_tokens_rate, Missing) for pod in ready)
+    serving = reading.serving
+    return bool(serving) and (
+        all(isinstance(pod.prompt_tokens_rate, Missing) for pod, _ in serving)
+        or all(isinstance(pod.output_tokens_rate, Missing) for pod, _ in serving)
     )
 
 
@@ -138,18 +140,19 @@ def observed(now: float, reading: PoolReading, spec: ScalingSpec, memory: Memory
         capacity = Capacity(identity=reading.identity)
     elif memory.capacity_read_at is not None and now - memory.capacity_read_at < READING_SECONDS:
         return memory
-    loads = [load for pod in reading.ready() if (load := _load(pod)) is not None]
+    loads = [(load, count) for pod, count in reading.serving if (load := _load(pod)) is not None]
     if loads:
-        mean = Load(*(sum(each) / len(loads) for each in zip(*loads, strict=True)))
+        telling = sum(count for _, count in loads)
+        mean = Load(*(sum(count * load[index] for load, count in loads) / telling for index in range(3)))
         limit = capacity.limit(spec.time_per_output_token_seconds)
         if spec.variants:
             kinds = variants.learned(kinds, _by_variant(reading), reading.identity, spec.variants)
-            serving = Counter(pod.variant for pod in reading.ready())
+            serving = Counter(pod.variant for pod in reading.pods if pod.state is PodState.READY)
             capacity = variants.composite(capacity, kinds, serving, spec.variants)
         else:
             capacity = learning.learned(capacity, mean)
         if _settled(now, memory) and memory.demand is not None:
-            share = capacity.load(*memory.demand[1:]) / len(loads)
+            share = capacity.load(*memory.demand[1:]) / telling
             capacity = learning.judged(capacity, share, limit, _worst_latency(reading, spec))
     return replace(memory, capacity=capacity, variants=kinds, capacity_read_at=now)
 
@@ -208,7 +211,7 @@ def _kv(moment: Moment, present: Moment | None, reading: PoolReading, spec: Scal
     """KV cache, taken to grow as the output does."""
     if present is None or present.output_tokens < LEAST_TOKENS or moment is present:
         return None
-    used = figures.total(reading.ready(), figures.kv_usage)
+    used = figures.total(reading.serving, figures.kv_usage)
     return Need("kv", used * moment.output_tokens / present.output_tokens / spec.kv_utilization, "")
 
 
@@ -243,7 +246,8 @@ def _load(pod: PodReading) -> tuple[float, float, float] | None:
 
 
 def _by_variant(reading: PoolReading) -> list[tuple[str, tuple[float, float, float]]]:
-    return [(pod.variant, load) for pod in reading.ready() if (load := _load(pod)) is not None]
+    found = ((pod, count, _load(pod)) for pod, count in reading.serving)
+    return [(pod.variant, load) for pod, count, load in found if load is not None for _ in range(count)]
 
 
 def _settled(now: float, memory: Memory) -> bool:

@@ -15,12 +15,9 @@ so that a target for the time per token is a limit of w, 1 - base / target, and 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 # Llama-3.1-8B on two A100, fitted to SageServe's tables (github.com/shashwatj07/SageServe, MIT): seconds of a
 # step, of a prompt token, and of a sequence with a context of a thousand tokens in a step. Another model is
@@ -49,11 +46,12 @@ NEAR_LIMIT: Final = 0.6
 # No engine shows as much of anything; NaN is not less either.
 MOST: Final = 1e9
 
-Matrix = NDArray[np.float64]
+Vector = tuple[float, float, float]
 
 # The prior as readings would put it: how sure it is of each figure, and where that pulls.
 _SURE: Final = tuple((i == j) / (PRIOR_DEVIATION * PRIOR[i]) ** 2 for i in range(3) for j in range(3))
 _PULL: Final = tuple(1.0 / (PRIOR_DEVIATION**2 * figure) for figure in PRIOR)
+_LEAST_SURE: Final = 0.99 / PRIOR_DEVIATION**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +106,13 @@ class Capacity:
         if step is None:
             return PRIOR_DEVIATION
         row = _row(load, step)
-        return math.sqrt(max(0.0, float(row @ np.linalg.solve(_matrix(self.precision), row))))
+        return math.sqrt(max(0.0, _dot(row, _solved(self.precision, row))))
 
     def told(self) -> str:
         """Where the figures come from, in words."""
         if self.readings == 0:
             return "a prior: no reading under load yet"
-        base, spread = self.figures[0], math.sqrt(float(np.linalg.inv(_matrix(self.precision))[0, 0]))
+        base, spread = self.figures[0], math.sqrt(_solved(self.precision, (1.0, 0.0, 0.0))[0])
         count = int(float(f"{self.readings:.1g}"))
         return f"some {count} readings; a step takes {1000 * base:.2g} ms, give or take {1000 * spread:.1g}"
 
@@ -127,19 +125,26 @@ def learned(capacity: Capacity, load: Load) -> Capacity:
     row = _row(load, step)
     if capacity.settled:
         # A hiccup is not the engine's speed: a reading is heard up to three deviations from the model's.
-        heard = float(row @ np.array(capacity.figures))
+        heard = _dot(row, capacity.figures)
         off = 3.0 * math.hypot(NOISE, capacity.doubt(load))
         said = min(max(1.0, heard - off), heard + off)
     else:
         said = 1.0
     faded, prior = FORGETTING, 1.0 - FORGETTING
-    precision = faded * _matrix(capacity.precision) + prior * _matrix(_SURE) + np.outer(row, row) / NOISE**2
-    pull = faded * np.array(capacity.pull) + prior * np.array(_PULL) + row * said / NOISE**2
+    outer = (a * b / NOISE**2 for a in row for b in row)
+    precision = tuple(
+        faded * known + prior * sure + new
+        for known, sure, new in zip(capacity.precision, _SURE, outer, strict=True)
+    )
+    pull = tuple(
+        faded * known + prior * first + each * said / NOISE**2
+        for known, first, each in zip(capacity.pull, _PULL, row, strict=True)
+    )
     return replace(
         capacity,
-        figures=_solved(precision, pull),
-        precision=tuple(float(each) for each in precision.ravel()),
-        pull=tuple(float(each) for each in pull),
+        figures=_most_likely(precision, pull),
+        precision=precision,
+        pull=pull,
         readings=capacity.readings + 1,
     )
 
@@ -179,31 +184,57 @@ def _step(load: Load) -> float | None:
     return step if 1e-4 <= step <= 10.0 else None
 
 
-def _row(load: Load, step: float) -> Matrix:
+def _row(load: Load, step: float) -> Vector:
     """The step in shares of itself, so that errors count relative to it."""
-    return np.array([1.0, load.prompt_tokens * step, load.running]) / step
+    return 1.0 / step, load.prompt_tokens, load.running / step
 
 
-def _matrix(rows: tuple[float, ...]) -> Matrix:
-    return np.array(rows).reshape(3, 3)
+def _dot(first: Sequence[float], second: Sequence[float]) -> float:
+    return first[0] * second[0] + first[1] * second[1] + first[2] * second[2]
 
 
-def _solved(precision: Matrix, pull: Matrix) -> tuple[float, float, float]:
+def _most_likely(precision: Sequence[float], pull: Sequence[float]) -> Vector:
     """The most likely figures of which none is below a thousandth of the prior's."""
-    floor = np.array(PRIOR) / 1000
-    scale = np.array(PRIOR)  # the figures differ by powers of ten
+    floor = tuple(figure / 1000 for figure in PRIOR)
     free = [0, 1, 2]
-    figures = floor.copy()
+    figures = list(floor)
     while free:
         fixed = [index for index in range(3) if index not in free]
-        matrix = precision[np.ix_(free, free)] * np.outer(scale[free], scale[free])
-        right = (pull[free] - precision[np.ix_(free, fixed)] @ floor[fixed]) * scale[free]
-        found = np.linalg.solve(matrix, right) * scale[free]
-        figures[free] = found
-        lowest = int(np.argmin(found - floor[free]))
-        if found[lowest] >= floor[free][lowest]:
+        # The figures differ by powers of ten: in units of the prior's they do not.
+        rows = [[precision[3 * i + j] * PRIOR[i] * PRIOR[j] for j in free] for i in free]
+        right = [(pull[i] - sum(precision[3 * i + j] * floor[j] for j in fixed)) * PRIOR[i] for i in free]
+        for index, found in zip(free, _eliminated(rows, right), strict=True):
+            figures[index] = found * PRIOR[index]
+        lowest = min(free, key=lambda index: figures[index] - floor[index])
+        if figures[lowest] >= floor[lowest]:
             break
-        figures[free[lowest]] = floor[free[lowest]]
-        del free[lowest]
-    base, prefill, output = (float(each) for each in figures)
-    return base, prefill, output
+        figures[lowest] = floor[lowest]
+        free.remove(lowest)
+    return figures[0], figures[1], figures[2]
+
+
+def _solved(precision: Sequence[float], right: Vector) -> list[float]:
+    """What the precision maps to `right`."""
+    rows = [[precision[3 * i + j] * PRIOR[i] * PRIOR[j] for j in range(3)] for i in range(3)]
+    scaled = _eliminated(rows, [each * unit for each, unit in zip(right, PRIOR, strict=True)])
+    return [each * unit for each, unit in zip(scaled, PRIOR, strict=True)]
+
+
+def _eliminated(rows: list[list[float]], right: list[float]) -> list[float]:
+    """Solve a few equations whose matrix is symmetric and as sure of all as the prior; changes both.
+
+    numpy takes ten times as long for so few. No pivot is less than the prior's part of it, but for rounding.
+    """
+    size = len(rows)
+    for at in range(size):
+        rows[at][at] = max(rows[at][at], _LEAST_SURE)
+        for below in range(at + 1, size):
+            factor = rows[below][at] / rows[at][at]
+            for column in range(at, size):
+                rows[below][column] -= factor * rows[at][column]
+            right[below] -= factor * right[at]
+    found = [0.0] * size
+    for at in reversed(range(size)):
+        rest = sum(rows[at][column] * found[column] for column in range(at + 1, size))
+        found[at] = (right[at] - rest) / rows[at][at]
+    return found

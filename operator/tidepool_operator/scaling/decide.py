@@ -31,7 +31,7 @@ class _Asked:
 _Expected = tuple[ahead.Ahead | None, bool]
 
 
-def decide(
+def decide(  # noqa: PLR0913 - what a replay leaves out is one more than is allowed
     now: float,
     reading: PoolReading,
     spec: ScalingSpec,
@@ -39,13 +39,15 @@ def decide(
     memory: Memory,
     forecast: Forecast | None = None,
     mix: Mapping[str, int] | None = None,
+    *,
+    tells: bool = True,
 ) -> tuple[Decision, Memory]:
     """Replicas that the pool should have at `now` (Unix seconds), and what to remember for the next call.
 
     `current` is spec.replicas. The result stays within the bounds of the spec and its schedules whatever the
     readings are; readings with gaps or garbage never give fewer replicas than `current` within those bounds.
     `forecast` is heard where the spec asks for prediction. `mix` has the replicas by variant, where the spec has
-    any.
+    any. Without `tells` the decision lacks the figures that only a status shows.
     """
     spec = schedules.bounded(now, spec, ahead.startup_p90(memory))
     memory = ahead.smoothed(now, reading, _observed(now, reading, spec, current, memory))
@@ -67,8 +69,8 @@ def decide(
         message=f"{advice}{change}: {verdict.words}",
         binding=verdict.binding,
         forecast=_told(expected),
-        learned=ahead.learned(spec, memory) if spec.predicts else None,
-        samples=figures.samples(reading),
+        learned=ahead.learned(spec, memory) if spec.predicts and tells else None,
+        samples=figures.samples(reading) if tells else {},
         mix=mix,
     )
     return decision, memory
@@ -105,7 +107,7 @@ def _observed(now: float, reading: PoolReading, spec: ScalingSpec, current: int,
         memory = replace(memory, since=now, wanted_high=(), wanted_low=(), changes=())
     elif memory.replicas is not None and current != memory.replicas:
         memory = behavior.remember_change(now, current - memory.replicas, spec, memory)
-    ready = len(reading.ready())
+    ready = reading.ready
     starting_since = _kept(now, memory.starting_since, holds=idle.is_starting(reading))
     memory = replace(
         memory,
@@ -149,12 +151,12 @@ def _running_at_once(reading: PoolReading) -> float | None:
 
     A pod without a queue has room, whatever another one has: an engine that has just restarted runs none.
     """
-    pods = [
-        (count, figures.waiting(pod)) for pod in reading.ready() if (count := figures.running(pod)) is not None
-    ]
-    if full := [count for count, waits in pods if waits]:
+    serving = reading.serving
+    full = [runs for pod, _ in serving if (runs := figures.running(pod)) is not None and figures.waiting(pod)]
+    if full:
         return max(full)
-    return sum(count for count, _ in pods) / len(pods) if pods else None
+    known = figures.count_of(serving, figures.running)
+    return figures.total(serving, figures.running) / known if known else None
 
 
 def _verdict(
@@ -266,10 +268,10 @@ def _told(expected: ahead.Ahead | None) -> str:
 
 
 def _blind(reading: PoolReading, spec: ScalingSpec, current: int) -> _Verdict:
-    if reading.ready():
+    if reading.ready:
         words = f"no figures of {_some(figures.gaps(reading, spec))}{_trouble(reading)}; held until there are"
         return _Verdict(current, "MetricsMissing", words, "data")
-    coming = reading.coming()
+    coming = reading.coming
     if coming:
         return _Verdict(
             current, "Starting", f"no pod is ready yet, {coming} {'is' if coming == 1 else 'are'} starting"
@@ -314,8 +316,8 @@ def _steady(reading: PoolReading, spec: ScalingSpec, current: int, raw: int, top
     if raw > current and current == spec.max_replicas:
         words = f"{top.words}; {raw} wanted, maxReplicas is {current}{spec.max_by}"
         return _Verdict(current, "AtMaximum", words, top.resource)
-    if reading.coming() and top.replicas > len(reading.ready()) * (1 + needs.TOLERANCE):
-        words = f"{top.words}; {reading.coming()} replicas already asked for are starting"
+    if reading.coming and top.replicas > reading.ready * (1 + needs.TOLERANCE):
+        words = f"{top.words}; {reading.coming} replicas already asked for are starting"
         return _Verdict(current, "Starting", words, top.resource)
     beside = ""
     if spec.min_replicas == 0 and current == 1:

@@ -1,10 +1,19 @@
 """Reading samples: which of them may be acted on, and how they are told to people."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidepool_operator.scaling.model import Known, Missing, PodReading, PoolReading, Sample, ScalingSpec, Stale
+from tidepool_operator.scaling.model import (
+    Counted,
+    Known,
+    Missing,
+    PodReading,
+    PoolReading,
+    Sample,
+    ScalingSpec,
+    Stale,
+)
 
 # The ledger may say that several caches' worth of tokens is asked for. A full default queue (256 prompts of 8k
 # tokens) before a small GPU's cache (100k tokens) asks for 20; a figure above that is in another unit.
@@ -33,15 +42,25 @@ def running(pod: PodReading) -> float | None:
     return usable(pod.running)
 
 
-def total(pods: Iterable[PodReading], figure: Callable[[PodReading], float | None]) -> float:
+def requests(pod: PodReading) -> float | None:
+    """Requests a second that the pod ends, if they may be acted on."""
+    return usable(pod.requests_rate)
+
+
+def total(pods: Counted, figure: Callable[[PodReading], float | None]) -> float:
     """Sum over the pods whose figure may be acted on; others count as nothing, as in a growing HPA."""
-    return sum(value for pod in pods if (value := figure(pod)) is not None)
+    return sum(count * value for pod, count in pods if (value := figure(pod)) is not None)
+
+
+def count_of(pods: Counted, figure: Callable[[PodReading], float | None]) -> int:
+    """How many pods have a figure that may be acted on."""
+    return sum(count for pod, count in pods if figure(pod) is not None)
 
 
 def gaps(reading: PoolReading, spec: ScalingSpec) -> list[str]:
     """What a scale-down would need to know and nobody tells: names of ready pods, the gateways, a latency."""
-    ready = reading.ready()
-    found = [pod.name for pod in ready if None in (kv_usage(pod), waiting(pod), running(pod))]
+    serving = reading.serving
+    found = [pod.name for pod, _ in serving if None in (kv_usage(pod), waiting(pod), running(pod))]
     demand = reading.demand
     unknown = [told(each) for each in (demand.held, demand.refused, demand.in_flight) if usable(each) is None]
     if unknown:
@@ -51,7 +70,7 @@ def gaps(reading: PoolReading, spec: ScalingSpec) -> list[str]:
         ("time per output token", reading.time_per_output_token_seconds, spec.time_per_output_token_seconds),
     )
     # No request in the window has no latency: that is no gap.
-    if any(usable(pod.requests_rate) != 0 for pod in ready):
+    if any(requests(pod) != 0 for pod, _ in serving):
         found += [name for name, sample, target in pairs if target is not None and usable(sample) is None]
     return found
 
@@ -69,7 +88,6 @@ def told(sample: Sample) -> str:
 
 def samples(reading: PoolReading) -> Mapping[str, str]:
     """The figures of a reading in words: sums over the ready pods (KV usage: the mean), and the gateways'."""
-    ready = reading.ready()
     pods: dict[str, Callable[[PodReading], Sample]] = {
         "kvUtilization": lambda pod: pod.kv_usage,
         "running": lambda pod: pod.running,
@@ -80,7 +98,7 @@ def samples(reading: PoolReading) -> Mapping[str, str]:
         "requestsPerSecond": lambda pod: pod.requests_rate,
     }
     found = {
-        name: _over_pods([figure(pod) for pod in ready], mean=name == "kvUtilization")
+        name: _over_pods([(figure(pod), count) for pod, count in reading.serving], mean=name == "kvUtilization")
         for name, figure in pods.items()
     }
     return found | {
@@ -89,14 +107,15 @@ def samples(reading: PoolReading) -> Mapping[str, str]:
         "held": told(reading.demand.held),
         "refused": told(reading.demand.refused),
         "inFlight": told(reading.demand.in_flight),
-        "readyPods": str(len(ready)),
+        "readyPods": str(reading.ready),
     }
 
 
-def _over_pods(found: list[Sample], *, mean: bool) -> str:
+def _over_pods(found: list[tuple[Sample, int]], *, mean: bool) -> str:
     """One line for a figure of several pods, saying how many of them are behind it."""
-    known = [value for sample in found if (value := usable(sample)) is not None]
+    known = [(value, count) for sample, count in found if (value := usable(sample)) is not None]
     if not known:
-        return told(found[0]) if found else "missing: no pod is ready"
-    figure = sum(known) / (len(known) if mean else 1)
-    return f"{figure:.4g}" if len(known) == len(found) else f"{figure:.4g} ({len(known)} of {len(found)} pods)"
+        return told(found[0][0]) if found else "missing: no pod is ready"
+    pods, all_pods = sum(count for _, count in known), sum(count for _, count in found)
+    figure = sum(count * value for value, count in known) / (pods if mean else 1)
+    return f"{figure:.4g}" if pods == all_pods else f"{figure:.4g} ({pods} of {all_pods} pods)"

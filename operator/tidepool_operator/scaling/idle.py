@@ -11,12 +11,12 @@ START_SECONDS: Final = 3600.0
 
 def is_starting(reading: PoolReading) -> bool:
     """Whether an engine is on its way up. One without a node is not: it costs nothing and may never come."""
-    return any(pod.state is PodState.STARTING for pod in reading.pods)
+    return any(pod.state is PodState.STARTING for pod, _ in reading.counted)
 
 
 def ended(reading: PoolReading) -> tuple[tuple[str, float], ...]:
     """(pod, requests that it has ended), of the pods that tell; for the next look to compare with."""
-    counts = ((pod.name, figures.usable(pod.requests_ended)) for pod in reading.pods)
+    counts = ((pod.name, figures.usable(pod.requests_ended)) for pod, _ in reading.counted)
     return tuple((name, count) for name, count in counts if count is not None)
 
 
@@ -30,9 +30,11 @@ def is_idle(
     """
     if starting_since is not None and now - starting_since < START_SECONDS:
         return False
-    started = [pod for pod in reading.pods if pod.state in (PodState.READY, PodState.UNREADY)]
+    if not _nobody_asks(reading):
+        return False
+    started = [pod for pod, _ in reading.counted if pod.state in (PodState.READY, PodState.UNREADY)]
     counts = dict(before)
-    return _nobody_asks(reading) and all(_has_no_requests(pod, counts.get(pod.name)) for pod in started)
+    return all(_has_no_requests(pod, counts.get(pod.name)) for pod in started)
 
 
 def why_awake(reading: PoolReading) -> str | None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from tidepool_api.scaling import Mode, SelectPolicy
@@ -99,7 +100,11 @@ class Demand:
     gateways: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+# Pods and how many of each: figures that are one and the same object are looked at once.
+Counted = tuple[tuple[PodReading, int], ...]
+
+
+@dataclass(frozen=True)  # without slots, for what is kept of it
 class PoolReading:
     """Everything that one tick knows of one pool; `key` is "namespace/name".
 
@@ -114,13 +119,29 @@ class PoolReading:
     trouble: str | None = None
     identity: str = ""  # the pool's, see ScaledPool
 
-    def ready(self) -> tuple[PodReading, ...]:
-        """The pods that serve."""
-        return tuple(pod for pod in self.pods if pod.state is PodState.READY)
+    @cached_property
+    def counted(self) -> Counted:
+        """All pods. In a cluster each is another one; a replay shows the same one many times."""
+        found: dict[int, tuple[PodReading, int]] = {}
+        for pod in self.pods:
+            _, count = found.get(id(pod), (pod, 0))
+            found[id(pod)] = (pod, count + 1)
+        return tuple(found.values())
 
+    @cached_property
+    def serving(self) -> Counted:
+        """The pods that serve."""
+        return tuple(each for each in self.counted if each[0].state is PodState.READY)
+
+    @cached_property
+    def ready(self) -> int:
+        """How many pods serve."""
+        return sum(count for _, count in self.serving)
+
+    @cached_property
     def coming(self) -> int:
         """Pods asked for that have not served yet."""
-        return sum(pod.state in (PodState.PENDING, PodState.STARTING) for pod in self.pods)
+        return sum(count for pod, count in self.counted if pod.state in (PodState.PENDING, PodState.STARTING))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidepool_api.scaling import MAX_REPLICAS
 from tidepool_operator.scaling import figures
-from tidepool_operator.scaling.model import Memory, PodReading, PoolReading, ScalingSpec
+from tidepool_operator.scaling.model import Counted, Memory, PoolReading, ScalingSpec
 
 # The HPA's: a need within a tenth of what is there changes nothing.
 # https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
@@ -75,11 +75,10 @@ def kv(reading: PoolReading, spec: ScalingSpec) -> Need | None:
 
     With every pod measured this is the HPA's ratio, current x (mean / target).
     """
-    ready = reading.ready()
-    known = sum(figures.kv_usage(pod) is not None for pod in ready)
+    known = figures.count_of(reading.serving, figures.kv_usage)
     if not known:
         return None
-    used = figures.total(ready, figures.kv_usage)
+    used = figures.total(reading.serving, figures.kv_usage)
     words = f"KV use {used / known:.2f} of target {spec.kv_utilization:.2f} on {pods_in_words(known)}"
     return Need("kv", used / spec.kv_utilization, words)
 
@@ -88,7 +87,7 @@ def queued(reading: PoolReading) -> float:
     """Requests without a place: in the engines' and sidecars' queues, held or refused by the gateways."""
     demand = reading.demand
     return (
-        figures.total(reading.ready(), figures.waiting)
+        figures.total(reading.serving, figures.waiting)
         + (figures.usable(demand.held) or 0.0)
         + (figures.usable(demand.refused) or 0.0)
     )
@@ -103,7 +102,8 @@ def remember_queued(now: float, reading: PoolReading, memory: Memory) -> tuple[t
 def crowded(now: float, reading: PoolReading, memory: Memory) -> bool:
     """Whether requests wait, and not only in passing."""
     lasting = memory.waiting_since is not None and now - memory.waiting_since >= WAITING_SECONDS
-    return queued(reading) >= WAITING_AT_ONCE * len(reading.ready()) or (queued(reading) > 0 and lasting)
+    without = queued(reading)
+    return without >= WAITING_AT_ONCE * reading.ready or (without > 0 and lasting)
 
 
 def waiting(now: float, reading: PoolReading, current: int, memory: Memory) -> Need | None:
@@ -114,13 +114,13 @@ def waiting(now: float, reading: PoolReading, current: int, memory: Memory) -> N
     While nothing waits, what one replica can run is what it ran when requests last waited: it holds the pool at
     a size from which one replica fewer would make them wait again, and asks for no more.
     """
-    measured = [pod for pod in reading.ready() if figures.waiting(pod) is not None]
+    measured = tuple(each for each in reading.serving if figures.waiting(each[0]) is not None)
     if not measured:
         return None
-    runs, waits, count = figures.total(measured, figures.running), queued(reading), len(measured)
-    more = _more(now, measured, waits, runs, memory)
+    runs, waits, count = figures.total(measured, figures.running), queued(reading), sum(n for _, n in measured)
     words = f"{waits:.0f} requests waiting beside {runs:.0f} running on {pods_in_words(count)}"
     if crowded(now, reading, memory):
+        more = _more(now, measured, waits, runs, memory)
         return Need("waiting", count * (1 + more) if runs > 0 else one_more(min(count, current)), words)
     if memory.saturated_running is None:
         return Need("waiting", 0.0, words)
@@ -128,10 +128,10 @@ def waiting(now: float, reading: PoolReading, current: int, memory: Memory) -> N
     return Need("waiting", min(runs / memory.saturated_running, float(count)), words + room)
 
 
-def _more(now: float, pods: list[PodReading], waits: float, runs: float, memory: Memory) -> float:
+def _more(now: float, pods: Counted, waits: float, runs: float, memory: Memory) -> float:
     """Share of the ready replicas that is lacking because of what waits; at most all of it at once."""
     at_once = waits / runs if runs > 0 else 0.0
-    ends = figures.total(pods, lambda pod: figures.usable(pod.requests_rate))
+    ends, ready = figures.total(pods, figures.requests), sum(count for _, count in pods)
     before = [(now - time, count) for time, count in memory.queued if now - time >= GROWTH_LEAST_SECONDS]
     if ends <= 0 or not before:
         return at_once
@@ -139,7 +139,7 @@ def _more(now: float, pods: list[PodReading], waits: float, runs: float, memory:
     startup_seconds = max((seconds for _, seconds in memory.startups), default=0.0)
     more = grows / ends + waits / max(runs, ends * startup_seconds)
     # A queue that stands needs one more at least, or it stands for ever.
-    least = one_more(len(pods)) / len(pods) - 1.0 if at_once > TOLERANCE else 0.0
+    least = one_more(ready) / ready - 1.0 if at_once > TOLERANCE else 0.0
     return min(at_once, max(more, least))
 
 
@@ -148,24 +148,24 @@ def latency(now: float, reading: PoolReading, spec: ScalingSpec, current: int, m
 
     One fewer only if the latency times n / (n - 1) would still meet the target, as in Dynamo's load planner.
     """
-    ready = reading.ready()
+    ready = reading.ready
     pairs = (
         ("time to first token", reading.time_to_first_token_seconds, spec.time_to_first_token_seconds),
         ("time per output token", reading.time_per_output_token_seconds, spec.time_per_output_token_seconds),
     )
     measured = [
-        (value / target, f"{name} {value:.3g} s (P90) of target {target:.3g} s on {pods_in_words(len(ready))}")
+        (value / target, f"{name} {value:.3g} s (P90) of target {target:.3g} s on {pods_in_words(ready)}")
         for name, sample, target in pairs
         if target is not None and (value := figures.usable(sample)) is not None
     ]
     if not measured or not ready:
         return None
     ratio, words = max(measured)
-    shared = figures.total(ready, figures.running) > len(ready)
+    shared = figures.total(reading.serving, figures.running) > ready
     settled = memory.ready_pods_since is not None and now - memory.ready_pods_since >= LATENCY_SECONDS
     if ratio > 1 + TOLERANCE and shared and settled:
         # During a rollout there are more ready pods than replicas; while others start there are fewer.
-        return Need("latency", max(one_more(min(len(ready), current)), float(current)), words)
+        return Need("latency", max(one_more(min(ready, current)), float(current)), words)
     if ratio * current > current - 1:
         return Need("latency", float(current), words)
     return Need("latency", ratio * current, words)

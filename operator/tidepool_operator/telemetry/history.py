@@ -37,6 +37,8 @@ WORK_RECORDS: Final = (
 )
 _BUSY: Final = "busy pods"
 
+# Times in Unix seconds and what was counted then, in order.
+Counts = tuple[tuple[float, float], ...]
 # By the pool's key: SERIES in bins, and the number of the last one.
 Past = Mapping[str, tuple[Series, int]]
 # By the pool's key: means over its pods that worked, with their times in Unix seconds, in order.
@@ -84,6 +86,23 @@ def demand(result: Iterable[Any], key: str, begin: datetime, end: datetime, step
     """SERIES at each step of one pool, from a range query's `result`; NaN for gaps."""
     found = _rows(result, begin, end, step_seconds).get(key)
     return np.full((len(SERIES), _length(begin, end, step_seconds)), np.nan) if found is None else _series(found)
+
+
+def pods_query(key: str) -> str:
+    """The pods of one pool that were scraped."""
+    namespace, _, name = key.partition("/")
+    return f'{rules.POOL_PODS}{{{LABEL_NAMESPACE}="{namespace}",{LABEL_POOL}="{name}"}}'
+
+
+def counts(result: Iterable[Any]) -> Counts:
+    """The first series of a range query's `result`; what is no figure is left out."""
+    for item in result:
+        try:
+            found = tuple((float(time), float(value)) for time, value in item["values"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        return tuple((time, value) for time, value in found if math.isfinite(value))
+    return ()
 
 
 def work_span(now: float) -> tuple[datetime, datetime]:

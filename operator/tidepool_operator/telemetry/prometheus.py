@@ -22,7 +22,7 @@ from tidepool_operator.scaling.model import PoolReading, ScaledPool
 from tidepool_operator.scaling.record import BIN_SECONDS
 from tidepool_operator.telemetry import history
 from tidepool_operator.telemetry.errors import PrometheusAway
-from tidepool_operator.telemetry.history import WORK_STEP_SECONDS, Past, Work
+from tidepool_operator.telemetry.history import WORK_STEP_SECONDS, Counts, Past, Work
 from tidepool_operator.telemetry.series import Place, Snapshot, parse, readings
 
 # Queries at the same time. prometheus-api-client blocks, so each takes a thread.
@@ -73,6 +73,15 @@ class Prometheus:
         stale_after_seconds = self._settings.stale_after_seconds
         return readings(pools, self._last, now=now, stale_after_seconds=stale_after_seconds, trouble=trouble)
 
+    async def seen(self, now: float, at_most_old_seconds: float) -> Snapshot:
+        """All answers of pools and pods: those of the last read, where they are young enough, else asked for now.
+
+        Raises PrometheusAway.
+        """
+        if not 0 <= now - self._last.time <= at_most_old_seconds:
+            self._last = await self._snapshot(now)
+        return self._last
+
     async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:
         """Recorded demand of past days of a few pools that share a season. Raises PrometheusAway."""
         begin, end = history.span(now, pools[0].spec.season_seconds)
@@ -97,6 +106,13 @@ class Prometheus:
             ask = partial(self._ask_range, history.demand_query(pool), begin, end, step_seconds)
             found.append(history.demand(await self._queued(ask), pool.key, begin, end, step_seconds))
         return first, np.concatenate(found, axis=1)
+
+    async def scraped_pods(self, now: float, pool: str, since_seconds: float, step_seconds: float) -> Counts:
+        """Pods of a pool ("namespace/name") that were scraped, by time, as recorded. Raises PrometheusAway."""
+        first, last = (math.floor(at / step_seconds) * step_seconds for at in (now - since_seconds, now))
+        begin, end = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+        answer = await self._queued(partial(self._ask_range, history.pods_query(pool), begin, end, step_seconds))
+        return history.counts(answer)
 
     async def close(self) -> None:
         """Drop the connections; a query that still runs ends with its timeout."""
@@ -179,6 +195,10 @@ class NoPrometheus:
         trouble = "no Prometheus is configured; set TIDEPOOL_PROMETHEUS_URL"
         return readings(pools, Snapshot(time=now), now=now, stale_after_seconds=0.0, trouble=trouble)
 
+    async def seen(self, now: float, at_most_old_seconds: float) -> Snapshot:  # noqa: ARG002 - the same for all
+        """Raises PrometheusAway."""
+        raise PrometheusAway("no Prometheus is configured; set prometheus.url of the chart")
+
     async def past(self, now: float, pools: Sequence[ScaledPool]) -> Past:  # noqa: ARG002 - the same for all
         """No past: demand is known from now on."""
         return {}
@@ -186,6 +206,10 @@ class NoPrometheus:
     async def work(self, now: float, pools: Sequence[ScaledPool]) -> Work:  # noqa: ARG002 - the same for all
         """Nothing that engines could be known by."""
         return {}
+
+    async def scraped_pods(self, now: float, pool: str, since_seconds: float, step_seconds: float) -> Counts:  # noqa: ARG002
+        """None are known."""
+        return ()
 
     async def close(self) -> None:
         """Nothing to let go of."""

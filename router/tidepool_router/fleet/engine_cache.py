@@ -22,23 +22,29 @@ class EngineCache:
         self._slot = self._index.join()
         self._block_tokens = 1
 
-    def estimate(self, facts: RequestFacts) -> Estimate:
-        """Tokens of a request, with the prompt tokens that it finds cached if it goes to the engine now."""
+    def look(self, facts: RequestFacts) -> tuple[Estimate, tuple[int, ...], int]:
+        """Tokens of a request, with the prompt tokens that it finds cached if it goes to the engine now.
+
+        Beside them its chain, and how many bytes of that were found: `took_in` wants to know both.
+        """
         estimate = self._estimator.estimate(facts)
-        found = self._index.match(_chain_of(facts)).get(self._slot, 0)
+        prefix = facts.prefix if facts.adapter is None else with_adapter(facts.prefix, facts.adapter)
+        found = self._index.match(prefix).get(self._slot, 0)
         if not found:
-            return estimate
+            return estimate, prefix, 0
         prompt, block = estimate.prompt_tokens, self._block_tokens
         cached = whole_blocks(found, prompt / facts.prompt_bytes, prompt, block)
         cached = round(cached * self._index.trust(self._slot) / block) * block
-        return msgspec.structs.replace(estimate, cached_tokens=cached)
+        return msgspec.structs.replace(estimate, cached_tokens=cached), prefix, found
 
-    def took_in(self, facts: RequestFacts) -> None:
-        """The engine gets the request: it will hold all of its prompt, and gateways are to know."""
-        prefix = _chain_of(facts)
+    def took_in(self, prefix: tuple[int, ...], found: int) -> None:
+        """The engine gets the request: it will hold all of its prompt, and gateways are to know.
+
+        In the same step as the look at it.
+        """
         if not prefix:
             return
-        depth = _DEPTHS.get(self._index.match(prefix).get(self._slot, 0), 0)
+        depth = _DEPTHS.get(found, 0)
         self._index.sent(self._slot, prefix)
         # The new blocks, tail first, and the last one that was there, which tells that all before it was used.
         for border in range(len(prefix) - 1, max(depth - 2, -1), -1):
@@ -64,7 +70,3 @@ class EngineCache:
     def forget(self) -> None:
         """The engine is a new process."""
         self._index.forget(self._slot)
-
-
-def _chain_of(facts: RequestFacts) -> tuple[int, ...]:
-    return facts.prefix if facts.adapter is None else with_adapter(facts.prefix, facts.adapter)

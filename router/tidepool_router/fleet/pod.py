@@ -16,6 +16,8 @@ from tidepool_router.picking.candidate import Candidate
 
 # Outputs shorter than this say little of the time for one token.
 _LEAST_OUTPUT_TOKENS: Final = 8
+# A pod with nothing to do for so long rests: what it was seen to do under load is believed less.
+_REST_SECONDS: Final = 1.0
 # Beyond this use of the KV cache a first token may have waited for room, not for work.
 _KV_WAITS: Final = 0.9
 
@@ -37,6 +39,7 @@ class PodState(StrEnum):
 # Of a pod that does not say how many requests it is worth having at once.
 NO_LIMIT: Final = 1 << 60
 
+_NEVER: Final = -1.0
 _OF_HEALTH: Final = {health: PodState(health.value) for health in Health}
 
 
@@ -49,6 +52,7 @@ class Pod(Candidate):
     """
 
     __slots__ = (
+        "_busy_at",
         "_fusion",
         "_gauge_tokens",
         "_identity",
@@ -93,6 +97,7 @@ class Pod(Candidate):
         self._told_kv_tokens = self._told_expected_tokens = 0
         self._loaded: LoadedAdapters | None = None  # None: nothing was heard of any
         self.limit = NO_LIMIT  # load_requests at which the pod is full
+        self._busy_at = _NEVER  # when it was last busy, or its rest was last counted
         self._fusion = LoadFusion()
         # Of requests whose first token is not seen (they do not stream): when it is due, and what is past that.
         self._quiet: deque[tuple[float, Entry, Dispatch]] = deque()
@@ -172,6 +177,11 @@ class Pod(Candidate):
         self._gauge_tokens = -1 if usage is None else int(usage * self.kv_capacity_tokens)
         self._told_kv_tokens, self._told_expected_tokens = report.kv_tokens or 0, report.expected_tokens
         self.refresh(now)
+        if self.load_requests or self._busy_at < 0.0:
+            self._busy_at = now
+        elif now - self._busy_at >= _REST_SECONDS:
+            self.learned.rested(now - self._busy_at)
+            self._busy_at = now
         return True
 
     def reserve(

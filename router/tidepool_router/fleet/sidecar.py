@@ -149,11 +149,11 @@ class SidecarState:
         reason = self._why_engine_takes_none()
         if reason is not None:
             raise NoPods(f"The engine of {self.pod} takes no requests: {reason}.", _RETRY_AFTER_SECONDS)
-        estimate = self.cache.estimate(facts)
+        estimate, prefix, found = self.cache.look(facts)
         held = None
         if self.waiting.must_wait(estimate):
             held = self.waiting.hold(facts, estimate)
-        self.cache.took_in(facts)
+        self.cache.took_in(prefix, found)
         beside = self.ledger.running
         entry = self.ledger.open(estimate, now, self.estimator.lengths(facts.api))
         self.kv.opened(entry, held, beside, streams=facts.stream)

@@ -28,6 +28,10 @@ _LEAST_FACTOR: Final = 0.1
 _MOST_FACTOR: Final = 10.0
 # What took more than this many times as long as expected waited for something else than work.
 _WINSOR: Final = 3.0
+# Of an idle pod: how far what it showed under load is believed at most, and in which time by half as much. A pod
+# that others outdo is not picked while they are idle too, so its answers cannot show that it has come to itself.
+_IDLE_SEEN: Final = 32.0
+_IDLE_HALF_LIFE_SECONDS: Final = 20.0
 # A new pod's factors start as believed as those of one of its kind that has given so many answers.
 _KIN_SEEN: Final = 128.0
 _MOST_KINDS: Final = 32
@@ -155,6 +159,21 @@ class PodSpeed(Speed):
             self._prefill_skew, self._prefill_seen = kin.prefill_skew, min(kin.prefill_seen, _KIN_SEEN)
         if self._step_seen == 0.0:
             self._step_skew, self._step_seen = kin.step_skew, min(kin.step_seen, _KIN_SEEN)
+        self.refresh()
+
+    def rested(self, seconds: float) -> None:
+        """So long it had nothing to do: it is believed to be slow or fast less, and less so with time.
+
+        Where the pool has several kinds of accelerator, it is believed to be as its kind is.
+        """
+        keep: float = 0.5 ** (seconds / _IDLE_HALF_LIFE_SECONDS)
+        kin = self.kin
+        if kin is None:
+            self._prefill_seen = keep * min(self._prefill_seen, _IDLE_SEEN)
+            self._step_seen = keep * min(self._step_seen, _IDLE_SEEN)
+        else:
+            self._prefill_skew = kin.prefill_skew + keep * (self._prefill_skew - kin.prefill_skew)
+            self._step_skew = kin.step_skew + keep * (self._step_skew - kin.step_skew)
         self.refresh()
 
     def refresh(self) -> None:

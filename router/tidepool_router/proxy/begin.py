@@ -11,12 +11,13 @@ from tidepool_router.errors import NotYet, Refusal, Refused
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.spool import StoredFeed
 from tidepool_router.wire.body import inspect, rename_model, set_priority
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.errors import REASONS
-from tidepool_router.wire.front import read_front, rename_front, set_front_priority
+from tidepool_router.wire.front import read_front, rename_front, set_front_priority, told_of
 from tidepool_router.wire.guard import NameGuard
-from tidepool_router.wire.headers import COLON, CRLF, DEADLINE, PRIORITY, RUN, SESSION, TENANT
+from tidepool_router.wire.headers import COLON, CRLF, DEADLINE, FACTS, PRIORITY, RUN, SESSION, TENANT
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, path_of
 from tidepool_router.wire.pieces import BodyFeed
@@ -38,15 +39,18 @@ _LONGEST_TENANT: Final = 128
 
 def facts_of(request: Request, route: Route) -> RequestFacts:
     """Raises Refused (400) for a body that cannot be read."""
-    if request.feed is not None:
-        return _facts_of_front(request, request.feed, route)
+    body, feed = request.body, request.feed
+    if feed is not None:
+        if not isinstance(feed, StoredFeed):
+            return _facts_of_front(request, feed, route)
+        body = feed.read_all()
     special = request.special
     session = special.get(SESSION)
     coding = special.get(b"content-encoding")
     return inspect(
         route.api,
         route.path,
-        request.body if coding is None else opened(request.body, coding),
+        body if coding is None else opened(body, coding),
         content_type=special.get(b"content-type", b""),
         session=None if session is None else session.decode("latin-1"),
     )
@@ -71,6 +75,11 @@ def _facts_of_front(request: Request, feed: BodyFeed, route: Route) -> RequestFa
         raise NotYet("the front of the body does not say enough")
     feed.model_at = found.model_at
     return found.facts
+
+
+def tell_facts(request: Request, facts: RequestFacts, model: str) -> None:
+    """Tell a sidecar what its request says at the end, so that it need not wait for that."""
+    request.rewrite((FACTS,), [FACTS, COLON, told_of(facts, model), CRLF])
 
 
 def prioritised(facts: RequestFacts, request: Request, priorities: Mapping[str, int]) -> RequestFacts:
@@ -163,13 +172,17 @@ def renamed(request: Request, model: str) -> bytes:
     Raises Refused: 400 when there is no place to put it, 415 when the body is compressed.
     """
     feed = request.feed
-    if feed is not None:
+    if feed is not None and not isinstance(feed, StoredFeed):
         return rename_front(request.body, model, feed.model_at, request.special.get(b"content-type", b""))
     if b"content-encoding" in request.special:
         message = f"the alias cannot be replaced in a compressed body; ask for {model!r} itself, or send it plain"
         raise Refused(Refusal(415, "invalid_request_error", "unsupported_encoding", message))
+    content_type = request.special.get(b"content-type", b"")
     try:
-        return rename_model(request.body, model, request.special.get(b"content-type", b""))
+        if isinstance(feed, StoredFeed):
+            feed.replace(rename_model(feed.read_all(), model, content_type))
+            return b""
+        return rename_model(request.body, model, content_type)
     except ValueError as error:
         message = f"the alias cannot be replaced in the body ({error}); ask for {model!r} itself"
         raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message)) from error

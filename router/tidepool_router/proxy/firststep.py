@@ -4,7 +4,6 @@ keeps its KV blocks for the decode pod, on which the request has its place meanw
 Whatever goes wrong here costs the client nothing but time: the decode pod can compute any prompt.
 """
 
-import asyncio
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
@@ -17,11 +16,12 @@ from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Outcome
 from tidepool_router.picking.apart import why_whole
+from tidepool_router.proxy.aside import Aside
 from tidepool_router.proxy.services import Services
-from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
+from tidepool_router.proxy.upstream import UpstreamConnection
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.coding import opened
-from tidepool_router.wire.headers import COLON, CRLF, GATEWAY_MARK, LOAD, TRANSFERRED
+from tidepool_router.wire.headers import COLON, CRLF, LOAD, TRANSFERRED
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.transfer import first_step, names_transfer, second_step, told_by, whole_again
 from tidepool_router.wire.usage import of_answer
@@ -49,28 +49,23 @@ def claims_blocks(request: Request) -> Refusal | None:
     return Refusal(400, "invalid_request_error", "reserved_field", message)
 
 
-class FirstStep:
-    """One request's; an AnswerSink. What `start` began ends by exactly one `_end`."""
+class FirstStep(Aside):
+    """One request's. What `start` began ends by exactly one `_end`."""
 
     __slots__ = (
-        "_body", "_connecting", "_decode", "_done", "_facts", "_head", "_open", "_place", "_pool",
-        "_request", "_request_id", "_services", "_side", "_timer", "_told_at", "_upstream", "began_at",
+        "_decode", "_done", "_facts", "_place", "_pool", "_request", "_request_id", "_side", "_told_at",
+        "began_at",
     )  # fmt: skip
 
     def __init__(
         self, services: Services, pool: PoolState, request: Request, request_id: bytes, facts: RequestFacts
     ) -> None:
-        self._services = services
+        super().__init__(services)
         self._pool = pool
         self._request = request
         self._request_id = request_id
         self._facts = facts
-        self._open = False
         self._told_at: float | None = None  # when the blocks were ready, while the request says where they are
-        self._upstream: UpstreamConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._head = self._body = b""
         self.began_at = 0.0
 
     def start(self, decode: Reservation, done: Done) -> bool:
@@ -93,14 +88,13 @@ class FirstStep:
         if place is None:
             pool.metrics.prefills["no_pod"].inc()
             return False
-        self._open, self.began_at = True, now
+        self.began_at = now
         self._side, self._place, self._decode, self._done = side, place, decode, done
         side.first_steps += 1
         decode.moved(entry.uncached_tokens - 1, now)
         self._body = body
         self._services.bodies_bytes += len(body)
-        self._timer = asyncio.get_running_loop().call_later(self._services.first_byte_seconds, self._expire)
-        self._send()
+        self._send_to(place, self._request, self._request_id, self._services.first_byte_seconds)
         return True
 
     def moved_to(self, decode: Reservation) -> None:
@@ -143,38 +137,6 @@ class FirstStep:
         except ValueError:
             return None
 
-    def _send(self) -> None:
-        request, services = self._request, self._services
-        target = request.target if request.target[:1] == b"/" else b"/" + request.target.split(b"/", 3)[-1]
-        self._head = b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b: 1\r\n%b\r\n" % (
-            request.method, target, request.joined, self._request_id, len(self._body), GATEWAY_MARK,
-            services.proof,
-        )  # fmt: skip
-        endpoint = self._place.endpoint
-        pool = services.pools.at(endpoint.host, endpoint.port, endpoint.trust)
-        upstream = pool.take()
-        if upstream is None:
-            self._connecting = services.spawn(self._connect(pool))
-        else:
-            self._send_on(upstream)
-
-    async def _connect(self, pool: ConnectionPool) -> None:
-        try:
-            upstream = await pool.connect()
-        except UpstreamError as error:
-            self._connecting = None
-            self._fail(error)
-            return
-        self._connecting = None
-        if self._open:
-            self._send_on(upstream)
-        else:
-            pool.give(upstream)
-
-    def _send_on(self, upstream: UpstreamConnection) -> None:
-        self._upstream = upstream
-        upstream.send(self, self._head, self._body)
-
     def upstream_data(self, upstream: UpstreamConnection) -> None:
         """AnswerSink."""
         answer = upstream.answer
@@ -191,15 +153,6 @@ class FirstStep:
             parts, answer.parts = answer.parts, []
             upstream.release()
             self._answered(answer, b"".join(parts))
-
-    def upstream_lost(self, upstream: UpstreamConnection, error: UpstreamError) -> None:
-        """AnswerSink."""
-        self._upstream = None
-        if upstream.used > 1 and not upstream.answer.began and error.kind == "reset":
-            # An idle connection that the other side had closed already: no engine has seen this request.
-            self._connecting = self._services.spawn(self._connect(upstream.pool))
-        else:
-            self._fail(error)
 
     # Ends.
 
@@ -245,18 +198,9 @@ class FirstStep:
         self._fail(UpstreamError("first_byte_timeout", f"the prefill pod did not answer within {limit:g} s"))
 
     def _end(self, outcome: str, ledger_outcome: Outcome) -> None:
-        self._open = False
         now = monotonic()
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            upstream.drop()
-        task, self._connecting = self._connecting, None
-        if task is not None:
-            task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
         self._services.bodies_bytes -= len(self._body)
-        self._head = self._body = b""
+        self._let_go()
         self._side.first_steps -= 1
         metrics = self._pool.metrics
         metrics.prefills[outcome].inc()

@@ -14,6 +14,7 @@ from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.governance import Table
 from tidepool_router.keys import Grant, KeyRing
 from tidepool_router.ledger import Outcome
+from tidepool_router.proxy.accounts import Account, account_of, close_account
 from tidepool_router.proxy.active import ActiveExchange
 from tidepool_router.proxy.begin import (
     facts_of,
@@ -21,6 +22,7 @@ from tidepool_router.proxy.begin import (
     refuse_path,
     renamed,
     spend_deadline,
+    tell_facts,
     tell_of_refusal,
     turn_away,
     write_response,
@@ -30,7 +32,9 @@ from tidepool_router.proxy.firststep import FirstStep, claims_blocks
 from tidepool_router.proxy.keyed import charge, cover, require_model, restricted, used_tokens, within_grant
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.spool import StoredFeed
 from tidepool_router.tracing.life import Life
+from tidepool_router.usage.tally import Tally
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.headers import DEBUG, GATEWAY_MARK, LOAD, POD
 from tidepool_router.wire.messages import Request
@@ -87,6 +91,7 @@ class Gateway:
         self._governance = governance
         self.keys = keys  # None: open to everybody who reaches it
         self.workflows: RunsWorkflows | None = None  # set when there are some
+        self.tally: Tally | None = None  # set where usage is kept
         self._version = version
 
     def begin(self, request: Request, connection: ServerConnection) -> ActiveExchange | None:
@@ -134,14 +139,19 @@ class Gateway:
         facts, pool = self._route(request, route, grant)
         table = pool.traffic
         apart = pool.prefill is not None
-        if request.feed is not None and (apart or table is not None or (pool.adapters and restricted(grant))):
-            # Rules may look at all of it; and a second `model` behind the front would count for the engine.
+        feed = request.feed
+        stored = feed is not None and isinstance(feed, StoredFeed)
+        # A second `model` behind the front would count for the engine; rules may look at all of it.
+        second = feed is not None and not stored and bool(pool.adapters) and restricted(grant)
+        if second or (feed is not None and (apart or table is not None)):
             raise NotYet("the whole body decides")
         if facts.model != pool.engine_model:
             if facts.model in pool.adapters:
                 facts = msgspec.structs.replace(facts, adapter=facts.model)
             elif table is None:
                 request.body = renamed(request, pool.engine_model)
+        if stored:
+            tell_facts(request, facts, facts.adapter or pool.engine_model)
         # Last of what may refuse: from here on the exchange settles what was charged.
         charged = None
         if grant is not None:
@@ -153,6 +163,8 @@ class Gateway:
         else:
             exchange = self._governance.exchange(request, connection, facts, pool, table)
         exchange.charged = charged
+        if self.tally is not None:
+            exchange.account = account_of(self.tally, facts, grant)
         exchange.begin()
         return exchange
 
@@ -227,6 +239,7 @@ class GatewayExchange(Exchange):
         "_reservation",
         "_scores",
         "_step",
+        "account",
         "charged",
     )
 
@@ -250,6 +263,7 @@ class GatewayExchange(Exchange):
         self._held_since: float | None = None
         self._step: FirstStep | None = None  # in pools that compute prompts apart
         self._scores = ""  # of the last pick, where the client asked for them
+        self.account: Account | None = None  # where its usage is counted
         self.charged: tuple[Grant, int] | None = None  # whom the request was charged to, and the tokens
 
     def _start(self) -> None:
@@ -434,9 +448,8 @@ class GatewayExchange(Exchange):
         reservation = self._reservation
         if self._step is not None:
             self._step.cancel()
-        if self.charged is not None:
-            grant, tokens = self.charged
-            grant.settle(tokens, used_tokens(self._api, outcome, status, usage, self._entry))
+        if self.charged is not None or self.account is not None:
+            self._settle(outcome, status, usage)
         if reservation is None:
             return
         entry = reservation.entry
@@ -451,6 +464,13 @@ class GatewayExchange(Exchange):
             if entry.output_tokens > 1:
                 ended.per_token.observe((now - first_token_at) / (entry.output_tokens - 1))
         reservation.close(outcome, now)
+
+    def _settle(self, outcome: Outcome, status: int, usage: Usage | None) -> None:
+        if self.charged is not None:
+            grant, tokens = self.charged
+            grant.settle(tokens, used_tokens(self._api, outcome, status, usage, self._entry))
+        if self.account is not None:
+            close_account(self.account, self._api, outcome, status, usage, self._entry)
 
     def _describe(self, life: Life) -> None:
         life.facts, life.pool, life.queued_seconds = self._facts, self._pool.name, self._queued_seconds

@@ -25,7 +25,7 @@ from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
-from tidepool_router.wire.headers import HANDED_ON_MARK, POD, PROOF
+from tidepool_router.wire.headers import COLON, CRLF, FACTS, HANDED_ON_MARK, POD, PROOF
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.usage import Usage
 
@@ -227,6 +227,9 @@ class HandOnExchange(Exchange):
         self._drop_usage = trip.drop_usage
         self._request_id = trip.request_id = trip.request_id or self._request_id
         self._life = trip.life = trip.life or self._life
+        told = trip.request.special.get(FACTS)
+        if told is not None and trip.request.feed is not None:  # the peer needs it as well
+            trip.request.rewrite((FACTS,), [FACTS, COLON, told, CRLF])
 
     def _start(self) -> None:
         self._spawn(self._find())

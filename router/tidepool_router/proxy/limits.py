@@ -23,6 +23,8 @@ class Limits:
     max_body_bytes: int = 32 << 20
     # Bodies of all requests at once; a request beyond it gets 503 and Retry-After.
     max_bodies_bytes: int = 1 << 30
+    # Large bodies on disk, of all requests at once; the next one gets 503 and Retry-After. 0: memory has them.
+    max_stored_bytes: int = 1 << 30
     max_pipelined: int = 1_000
     front_bytes: int = 576 << 10
     replay_bytes: int = 1 << 20

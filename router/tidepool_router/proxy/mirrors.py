@@ -4,7 +4,6 @@ Nobody waits for them, their answers are thrown away, and they are bounded in nu
 keep up loses copies, never the requests that were copied.
 """
 
-import asyncio
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -15,10 +14,10 @@ from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
 from tidepool_router.ledger import Outcome
+from tidepool_router.proxy.aside import Aside
 from tidepool_router.proxy.services import Services
-from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
+from tidepool_router.proxy.upstream import UpstreamConnection
 from tidepool_router.wire.body import rename_model
-from tidepool_router.wire.headers import GATEWAY_MARK
 from tidepool_router.wire.messages import Request
 
 _MOST_COPIES: Final = 1024
@@ -64,13 +63,7 @@ class Mirrors:
         if reservation is None:
             self.count(owner, "no_pod")
             return
-        request = copied.request
-        target = request.target if request.target[:1] == b"/" else b"/" + request.target.split(b"/", 3)[-1]
-        services = self.services
-        head = b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b: 1\r\n%b\r\n" % (
-            request.method, target, request.joined, copied.request_id, len(body), GATEWAY_MARK, services.proof,
-        )  # fmt: skip
-        _Copy(self, owner, reservation, head, body).start()
+        _Copy(self, owner, reservation, body).start(copied)
 
     def count(self, owner: PoolState, outcome: str) -> None:
         """One copy that was sent or could not be."""
@@ -89,54 +82,23 @@ def _renamed(copied: Copied, model: str) -> bytes | None:
         return None
 
 
-class _Copy:
-    """One copy; an AnswerSink. It ends by exactly one `_end`."""
+class _Copy(Aside):
+    """One copy. It ends by exactly one `_end`."""
 
-    __slots__ = ("_body", "_head", "_mirrors", "_open", "_owner", "_reservation", "_size", "_timer", "_upstream")
+    __slots__ = ("_mirrors", "_owner", "_reservation", "_size")
 
-    def __init__(
-        self, mirrors: Mirrors, owner: PoolState, reservation: Reservation, head: bytes, body: bytes
-    ) -> None:
+    def __init__(self, mirrors: Mirrors, owner: PoolState, reservation: Reservation, body: bytes) -> None:
+        super().__init__(mirrors.services)
         self._mirrors = mirrors
         self._owner = owner
         self._reservation = reservation
-        self._head = head
         self._body = body
         self._size = len(body)
-        self._open = True
-        self._upstream: UpstreamConnection | None = None
-        self._timer = asyncio.get_running_loop().call_later(_LONGEST_SECONDS, self._expire)
         mirrors.copies += 1
         mirrors.bytes += self._size
 
-    def start(self) -> None:
-        endpoint = self._reservation.endpoint
-        services = self._mirrors.services
-        pool = services.pools.at(endpoint.host, endpoint.port, endpoint.trust)
-        upstream = pool.take()
-        if upstream is None:
-            services.spawn(self._connect(pool))
-        else:
-            self._send_on(upstream)
-
-    async def _connect(self, pool: ConnectionPool) -> None:
-        try:
-            upstream = await pool.connect()
-        except UpstreamError as error:
-            self._fail(error)
-        except asyncio.CancelledError:
-            self._end(Outcome.CANCELLED)
-            raise
-        else:
-            if self._open:
-                self._send_on(upstream)
-            else:
-                pool.give(upstream)
-
-    def _send_on(self, upstream: UpstreamConnection) -> None:
-        self._upstream = upstream
-        upstream.send(self, self._head, self._body)
-        self._head = self._body = b""
+    def start(self, copied: Copied) -> None:
+        self._send_to(self._reservation, copied.request, copied.request_id, _LONGEST_SECONDS)
 
     def upstream_data(self, upstream: UpstreamConnection) -> None:
         """AnswerSink."""
@@ -153,27 +115,21 @@ class _Copy:
                 self._reservation.failed("http_5xx")
             self._end(Outcome.OK if answer.status < 400 else Outcome.ERROR)
 
-    def upstream_lost(self, upstream: UpstreamConnection, error: UpstreamError) -> None:  # noqa: ARG002 - AnswerSink
-        """AnswerSink."""
-        self._upstream = None
-        self._fail(error)
-
     def _fail(self, error: UpstreamError) -> None:
         if self._open:
             self._reservation.failed(error.kind)
         self._end(Outcome.ERROR)
 
+    def _abandoned(self) -> None:
+        self._end(Outcome.CANCELLED)
+
     def _expire(self) -> None:
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            upstream.drop()
         self._end(Outcome.ERROR)
 
     def _end(self, outcome: Outcome) -> None:
         if not self._open:
             return
-        self._open = False
-        self._timer.cancel()
+        self._let_go()
         mirrors = self._mirrors
         mirrors.copies -= 1
         mirrors.bytes -= self._size

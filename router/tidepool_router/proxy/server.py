@@ -6,27 +6,25 @@ never both. What a client sends meanwhile waits in `_held`, and beyond a bound i
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from tidepool_router.errors import NotYet, Refusal, Refused, SettingsError
+from tidepool_router.errors import NotYet, Refusal, Refused
 from tidepool_router.facts import Api
-from tidepool_router.proxy.active import ActiveExchange, Application
-from tidepool_router.proxy.keepalive import notice_death
-from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.secure import SecureConnection
+from tidepool_router.proxy.active import ActiveExchange
+from tidepool_router.proxy.spool import Spool, StoredFeed, give_back, keep
 from tidepool_router.wire.errors import refusal_answer
 from tidepool_router.wire.messages import Request, RequestReader
 from tidepool_router.wire.pieces import BodyFeed
+
+if TYPE_CHECKING:
+    from tidepool_router.proxy.listening import Server
 
 _log: Final = logging.getLogger("tidepool.router")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HELD_LIMIT_BYTES: Final = 65_536
 # What plain connections have by themselves; for TLS asyncio's own is eight times that.
 _WRITE_LIMIT_BYTES: Final = 65_536
-_LOOK_SECONDS: Final = 0.05
 
 
 class ServerConnection(asyncio.Protocol):
@@ -45,6 +43,7 @@ class ServerConnection(asyncio.Protocol):
         "_reading_paused",
         "_refusal",
         "_server",
+        "_spool",
         "_writing_paused",
         "arriving_since",
         "deadline",
@@ -65,6 +64,7 @@ class ServerConnection(asyncio.Protocol):
         # A body that its exchange takes while it comes. What is left of it after the answer is thrown away.
         self._feed_open: BodyFeed | None = None
         self._closes_after_body = False
+        self._spool: Spool | None = None  # has a body that must be whole first, to the end of its answer
         self._held = b""
         self._refusal: Refusal | None = None
         self._reading_paused = False
@@ -103,6 +103,7 @@ class ServerConnection(asyncio.Protocol):
         self._closing = True
         self._server.forget(self)
         self._count_arrived(0)
+        self._let_go()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_gone()
@@ -157,6 +158,8 @@ class ServerConnection(asyncio.Protocol):
     def finished(self, *, keep_alive: bool) -> None:
         """The exchange has written its whole answer."""
         self._exchange = None
+        if self._spool is not None:
+            self._let_go()
         if self._feed_open is not None:
             self._throw_away(self._feed_open, keep_alive=keep_alive)
         elif not keep_alive:
@@ -236,6 +239,8 @@ class ServerConnection(asyncio.Protocol):
         if reader.ready:
             if self._arrived_bytes:
                 self._count_arrived(0)  # the exchange counts the whole body
+            if self._spool is not None:
+                self._kept_whole(self._spool, reader.ready[0])
             if len(reader.ready) > self._limits.max_pipelined:
                 self.abort()
                 return
@@ -273,25 +278,32 @@ class ServerConnection(asyncio.Protocol):
         elif not self.arriving_since:
             self.arriving_since = now
         if reader.reading_body:
-            self.deadline = now + limits.body_seconds
-            self._count_arrived(reader.arrived_bytes)
-            try:
-                self._server.application.services.check_room(0)
-            except Refused as refused:
-                self._count_arrived(0)
-                self._refuse(refused.refusal)
-                return
-            if reader.wants_continue:
-                reader.wants_continue = False
-                self.transport.write(_CONTINUE)
-            if reader.may_open:
-                self._open_body()
+            self._wait_for_body(now)
         elif reader.reading_head:
             self.deadline = now + limits.header_seconds
         elif self._server.draining:
             self.linger(now)
         else:
             self.deadline = now + limits.idle_seconds
+
+    def _wait_for_body(self, now: float) -> None:
+        reader = self._reader
+        self.deadline = now + self._limits.body_seconds
+        if self._spool is not None:
+            self._keep(self._spool)
+            return
+        self._count_arrived(reader.arrived_bytes)
+        try:
+            self._server.application.services.check_room(0)
+        except Refused as refused:
+            self._count_arrived(0)
+            self._refuse(refused.refusal)
+            return
+        if reader.wants_continue:
+            reader.wants_continue = False
+            self.transport.write(_CONTINUE)
+        if reader.may_open:
+            self._open_body()
 
     # Large bodies, which go on while they come.
 
@@ -320,9 +332,52 @@ class ServerConnection(asyncio.Protocol):
         except NotYet:
             self._feed_open = None
             reader.close_again(request)
+            self._keep(None)
             self.take_body()
             return
         self._count_arrived(0)  # the exchange counts what it has
+
+    def _keep(self, spool: Spool | None) -> None:
+        """What has come of a body that must be whole first goes to disk, where there is one."""
+        reader = self._reader
+        try:
+            if spool is None:
+                spool = self._spool = self._server.application.services.spools.open(reader.length)
+            if spool is not None:
+                self._count_arrived(0)
+                keep(reader, spool)
+        except Refused as refused:
+            self._let_go()
+            self._server.application.services.warn("a large body was refused", reason=refused.refusal.message)
+            request = reader.open(self)
+            if request is not None:
+                self._feed_open = request.feed  # the rest of it is thrown away
+                self._refuse_request(request, refused.refusal)
+
+    def _kept_whole(self, spool: Spool, request: Request) -> None:
+        try:
+            spool.write(request.body)
+        except Refused as refused:
+            self._reader.ready.popleft()
+            self._refuse_request(request, refused.refusal)
+            return
+        request.body = b""
+        request.feed = StoredFeed(spool)
+
+    def _begin_in_memory(self, request: Request, spool: Spool) -> None:
+        """A request for which a body on disk will not do."""
+        try:
+            give_back(request, spool)
+        except Refused as refused:
+            self._refuse_request(request, refused.refusal)
+            return
+        self._let_go()
+        self._begin(request)
+
+    def _let_go(self) -> None:
+        spool, self._spool = self._spool, None
+        if spool is not None:
+            spool.close()
 
     def _feed_body(self, feed: BodyFeed, data: bytes) -> None:
         try:
@@ -364,7 +419,9 @@ class ServerConnection(asyncio.Protocol):
         try:
             self._exchange = self._server.application.begin(request, self)
         except NotYet:
-            raise
+            if self._spool is None:
+                raise  # more of it is to come
+            self._begin_in_memory(request, self._spool)
         except Refused as refused:
             self._refuse_request(request, refused.refusal)
         except Exception:
@@ -389,112 +446,3 @@ class ServerConnection(asyncio.Protocol):
 
 def _address(name: object) -> str:
     return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) and name else ""
-
-
-class Server:
-    """One port."""
-
-    def __init__(self, application: Application, limits: Limits, name: str, *, opens_early: bool = False) -> None:
-        self.opens_early = opens_early  # large bodies are offered to the application before their end
-        self.application = application
-        self.limits = limits
-        self.name = name
-        self.draining = False
-        self.lingers_until = 0.0
-        self.secure = False
-        self.connections: set[ServerConnection] = set()
-        self._listeners: list[asyncio.Server] = []
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._emptied = asyncio.Event()
-        self._emptied.set()
-
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, shared: bool = False) -> int:
-        """Listen, also there, over TLS when there is a context; returns the port, a free one when `port` is 0.
-
-        `shared`: other processes listen on it too, and the kernel spreads connections over them. Raises
-        SettingsError when the address cannot be had.
-        """
-        self.secure = self.secure or tls is not None
-        loop = asyncio.get_running_loop()
-        protocol: Callable[[], asyncio.BaseProtocol] = lambda: ServerConnection(self)  # noqa: E731
-        if tls is not None:
-            context, seconds = tls, self.limits.header_seconds
-            protocol = lambda: SecureConnection(ServerConnection(self), context, seconds)  # noqa: E731
-        try:
-            listener: Any = await loop.create_server(
-                protocol,
-                host,
-                port,
-                backlog=1024,
-                reuse_port=shared or None,
-            )
-        except OSError as error:
-            raise SettingsError(f"cannot listen on {host}:{port} ({self.name}): {error}") from error
-        self._listeners.append(listener)
-        for listening in listener.sockets:
-            notice_death(listening, slow_reader=True)  # its connections inherit it
-        if self._sweeper is None:
-            self._sweep()
-        return int(listener.sockets[0].getsockname()[1])
-
-    def admit(self, connection: ServerConnection) -> None:
-        """Count a connection in, or close it when there are too many."""
-        self.connections.add(connection)
-        self._emptied.clear()
-        if len(self.connections) > self.limits.max_connections:
-            connection.abort()
-
-    def forget(self, connection: ServerConnection) -> None:
-        """The connection is closed."""
-        self.connections.discard(connection)
-        if not self.connections:
-            self._emptied.set()
-
-    def begin_drain(self) -> None:
-        """From now on every answer is the last of its connection; idle connections are closed in a moment."""
-        if self.draining:
-            return
-        self.draining = True
-        now = monotonic()
-        for connection in self.connections:
-            if not connection.active:
-                connection.linger(now)
-
-    def stop_listening(self) -> None:
-        """Take no new connections."""
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
-
-    @property
-    def requests(self) -> int:
-        """Clients' requests that are under way."""
-        return sum(connection.holds_drain for connection in self.connections)
-
-    async def wait_idle(self) -> None:
-        """Return when no client's request is under way or to be expected; a look at all every now and then."""
-        while self.requests or monotonic() < self.lingers_until:  # noqa: ASYNC110 (an event would cost each request more than this costs a drain)
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    async def _wait_empty(self, timeout_seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._emptied.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def close(self) -> None:
-        """Cut whatever is left and wait until it is gone."""
-        self.stop_listening()
-        for connection in list(self.connections):
-            connection.transport.abort()
-        await self._wait_empty(5.0)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-
-    def _sweep(self) -> None:
-        now = monotonic()
-        for connection in list(self.connections):
-            connection.check(now)
-        self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_seconds, self._sweep)

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Coroutine
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.proxy.budgets import ReplayMemory, RetryBudget
 from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.spool import Spools
 from tidepool_router.proxy.upstream import ConnectionPools
 from tidepool_router.tracing.sight import Sight
 
@@ -20,13 +22,14 @@ _WARNINGS_PER_SECOND: Final = 10
 class Services:
     """Limits, connections, budgets, and the owner of the tasks in which requests wait."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, bodies_folder: Path | None = None) -> None:
         self.limits = limits
         self.first_byte_seconds = limits.first_byte_seconds
         self.chunk_seconds = limits.chunk_seconds
         self.pools = ConnectionPools(limits)
         self.replay = ReplayMemory(limits.replay_bytes, limits.replay_total_bytes)
         self.retries = RetryBudget()
+        self.spools = Spools(limits.max_stored_bytes, bodies_folder)
         self.bodies_bytes = 0
         self.proof = b""  # our own, as the header line that goes with each mark; empty: we have none
         self.sight: Sight | None = None  # set before the first request where somebody watches

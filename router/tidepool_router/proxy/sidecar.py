@@ -32,13 +32,16 @@ from tidepool_router.proxy.handon import HandOn, HandOnExchange, Trip
 from tidepool_router.proxy.peers import Peers
 from tidepool_router.proxy.server import ServerConnection
 from tidepool_router.proxy.services import Services
+from tidepool_router.proxy.spool import StoredFeed
 from tidepool_router.proxy.upstream import ConnectionPool, UpstreamConnection
 from tidepool_router.tracing.life import Life
 from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.body import ask_usage
-from tidepool_router.wire.headers import GATEWAY_MARK, PROOF, TRANSFERRED
+from tidepool_router.wire.front import with_told
+from tidepool_router.wire.headers import FACTS, GATEWAY_MARK, PROOF, TRANSFERRED
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import Kind, Route, model_of
+from tidepool_router.wire.pieces import BodyFeed
 from tidepool_router.wire.transfer import whole_again
 from tidepool_router.wire.usage import Usage
 
@@ -98,10 +101,11 @@ class Sidecar:
         state = self.state
         settings = state.settings
         facts = facts_of(request, route)
-        if request.feed is not None:
-            self._require_whole(request, facts)
         callers = state.callers
-        if callers is None or callers.part_of(request.special.get(PROOF), time()) is not None:
+        believed = callers is None or callers.part_of(request.special.get(PROOF), time()) is not None
+        if request.feed is not None:
+            facts = self._large(request, request.feed, facts, believed=believed)
+        if believed:
             facts = prioritised(facts, request, settings.routing.priorities)
         else:
             self._disbelieve(request)
@@ -140,14 +144,26 @@ class Sidecar:
         if refusal is not None:
             raise Refused(refusal)
 
-    def _require_whole(self, request: Request, facts: RequestFacts) -> None:
-        """Raises NotYet where what stands behind the front of a large body may matter here."""
+    def _large(self, request: Request, feed: BodyFeed, facts: RequestFacts, *, believed: bool) -> RequestFacts:
+        """Facts of a large body. Raises NotYet where what stands behind its front may matter here."""
         settings = self.state.settings
+        if not believed:
+            request.special.pop(FACTS, None)
+        stored = isinstance(feed, StoredFeed)
+        told = request.special.get(FACTS)
+        if told is not None and not stored:
+            facts = with_told(facts, told)
         named = bool(facts.model) or GATEWAY_MARK in request.special  # gateways have replaced any alias
         if (settings.aliases and not named) or (self.state.watch.probe.adapters and not facts.model):
             raise NotYet("the model may stand behind the front")
+        if stored:
+            if settings.engine_priority:
+                raise NotYet("the priority is written into what is in memory")
+        elif facts.model in settings.aliases and not feed.model_at:
+            raise NotYet("the model's place is behind the front")
         if self.state.hands_over:
             raise NotYet("where blocks are may stand behind the front")
+        return facts
 
     def _refused(self, trip: Trip, connection: ServerConnection) -> ActiveExchange:
         self._part_from(trip.request)

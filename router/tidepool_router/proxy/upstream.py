@@ -153,12 +153,13 @@ class ConnectionPool:
         self.open: set[UpstreamConnection] = set()
         self.idle: deque[UpstreamConnection] = deque()
         self.forever = False
+        self.wanted = False  # somebody found no idle connection since the last trim, and is about to connect
         self._connecting = 0
 
     @property
     def unused(self) -> bool:
         """Whether it has neither connections nor any on their way, and nobody keeps it."""
-        return not self.open and not self._connecting and not self.forever
+        return not self.open and not self._connecting and not self.forever and not self.wanted
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection that is fit for use."""
@@ -166,6 +167,7 @@ class ConnectionPool:
             connection = self.idle.pop()
             if not connection.transport.is_closing():
                 return connection
+        self.wanted = True
         return None
 
     def give(self, connection: UpstreamConnection) -> None:
@@ -262,4 +264,5 @@ class ConnectionPools:
             pool.trim(now)
             if pool.unused:
                 del self._pools[key]
+            pool.wanted = False
         self._timer = asyncio.get_running_loop().call_later(1.0, self._trim)

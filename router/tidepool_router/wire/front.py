@@ -13,7 +13,7 @@ import msgspec
 
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.wire.body import AUDIO_BYTES_PER_TEXT_BYTE, cap_of, own_priority, prompt_of, spliced
-from tidepool_router.wire.models import Body
+from tidepool_router.wire.models import Body, Told, decode_told
 from tidepool_router.wire.multipart import is_form, read_parts
 
 # As in body.py: walks one JSON value at C speed, in latin-1 so that an index into the text is one into the bytes.
@@ -89,6 +89,28 @@ def read_front(
         engine_priority=None if fields.priority is None else own_priority(fields.priority),
     )
     return Front(facts, tuple(model_at))
+
+
+def told_of(facts: RequestFacts, model: str) -> bytes:
+    """What the next router should know of a body whose end it does not wait for; `model` is its name by now."""
+    told = Told(model, facts.stream, facts.max_tokens, facts.choices)
+    return json.dumps(msgspec.to_builtins(told)).encode()  # ASCII, whatever the name
+
+
+def with_told(facts: RequestFacts, told: bytes) -> RequestFacts:
+    """The facts of a front, and what a gateway has told; what cannot be read tells nothing."""
+    try:
+        known = decode_told(told)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return facts
+    cap = known.max_tokens
+    return msgspec.structs.replace(
+        facts,
+        model=known.model,
+        stream=known.stream,
+        max_tokens=cap if cap is None or cap >= 0 else None,
+        choices=min(max(1, known.n), _MOST_CHOICES),
+    )
 
 
 def rename_front(

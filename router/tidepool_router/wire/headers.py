@@ -17,6 +17,7 @@ TENANT: Final = contract.HEADER_TENANT.encode()
 DEADLINE: Final = contract.HEADER_DEADLINE.encode()
 RUN: Final = contract.HEADER_RUN.encode()
 TRANSFERRED: Final = contract.HEADER_TRANSFERRED.encode()
+FACTS: Final = contract.HEADER_FACTS.encode()
 AUTHORIZATION: Final = b"authorization"
 API_KEY: Final = b"x-api-key"
 LOAD: Final = contract.HEADER_LOAD.encode()
@@ -46,6 +47,7 @@ REQUEST_SPECIAL: Final = HOP_BY_HOP | {
     PROOF: False,
     LOAD: False,
     TRANSFERRED: False,
+    FACTS: False,
     b"content-type": True,
     b"content-encoding": True,
     REQUEST_ID: False,  # the exchange writes it, the client's own or a new one

@@ -171,6 +171,13 @@ class RequestReader:
         return self._size if self._feed is None else 0
 
     @property
+    def length(self) -> int | None:
+        """What the head says of the size of the body that is coming; None: nothing."""
+        request = self._request
+        length = None if request is None else request.special.get(b"content-length")
+        return None if length is None else int(length)
+
+    @property
     def may_open(self) -> bool:
         """Whether enough of a large body has come for its request to begin."""
         request = self._request
@@ -197,6 +204,11 @@ class RequestReader:
         self._parts = [request.body]
         request.body = b""
         self._feed = request.feed = None
+
+    def take_parts(self) -> list[bytes]:
+        """What has been collected of a body that is not whole yet, for who keeps it elsewhere."""
+        parts, self._parts = self._parts, []
+        return parts
 
     def feed(self, data: bytes) -> None:
         """Raises Refused when the bytes are no request that can be served; the connection is then of no use."""
@@ -337,7 +349,7 @@ class RequestReader:
         if parts:
             request.body = parts[0] if len(parts) == 1 else b"".join(parts)
             self._parts = []
-            self._size = 0
+        self._size = 0
         self._request = None
         self._quiet = 0
         self.reading_body = self.wants_continue = False

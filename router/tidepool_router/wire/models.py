@@ -37,6 +37,15 @@ class Body(msgspec.Struct):
     texts: msgspec.Raw = NOTHING
 
 
+class Told(msgspec.Struct, omit_defaults=True):
+    """What a gateway tells of a body that it has read to its end."""
+
+    model: str
+    stream: bool = False
+    max_tokens: int | None = None
+    n: int = 1
+
+
 class Counts(msgspec.Struct):
     """Tokens under the names of all APIs."""
 
@@ -90,4 +99,5 @@ decode_event: Final = msgspec.json.Decoder(Event).decode
 decode_answer: Final = msgspec.json.Decoder(Answer).decode
 decode_fault: Final = msgspec.json.Decoder(Fault).decode
 decode_counts: Final = msgspec.json.Decoder(Counts).decode
+decode_told: Final = msgspec.json.Decoder(Told).decode
 decode_body: Final = msgspec.json.Decoder(Body).decode

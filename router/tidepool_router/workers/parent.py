@@ -35,7 +35,7 @@ from tidepool_router.fleet.feed import Feed
 from tidepool_router.guard import open_door
 from tidepool_router.metrics import CONTENT_TYPE, Registry
 from tidepool_router.proxy.handled import HandlerApplication
-from tidepool_router.proxy.server import Server
+from tidepool_router.proxy.listening import Server
 from tidepool_router.proxy.services import Services
 from tidepool_router.settings import Options
 from tidepool_router.workers.demand import Demand, differ

@@ -10,11 +10,14 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Final
 
+from tidepool_api.workflow import Measure
+from tidepool_router.workflow.core.frame import Frame
 from tidepool_router.workflow.core.learning import Learning
 from tidepool_router.workflow.core.outlook import standing
-from tidepool_router.workflow.core.plan import Plan
+from tidepool_router.workflow.core.plan import Plan, StepPlan
 from tidepool_router.workflow.core.run import Entry, Run
 from tidepool_router.workflow.core.states import (
     Call,
@@ -27,10 +30,12 @@ from tidepool_router.workflow.core.states import (
     Key,
     Output,
     Phase,
+    Save,
     Stop,
     TimeOut,
 )
 from tidepool_router.workflow.core.values import item_read
+from tidepool_router.workflow.core.warming import next_steps, seconds_until
 from tidepool_router.workflow.failures import StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
 from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped, wrong_input
@@ -84,6 +89,7 @@ class Driver:
         self._learning = Learning(self.run, performer.profiles)
         self._watch = watch
         self._bytes = 0
+        self._warmed: set[str] = set()
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._over = asyncio.Event()
 
@@ -172,15 +178,22 @@ class Driver:
                 case TimeOut(key, _):
                     self._timed_out.add(key)
                     self._cut(key)
+                case Save(measure, tokens, within):
+                    self._saves(within, measure)
+                    self._tell({"type": "saving", "measure": measure, "tokens": tokens, "within": within})
                 case Finish():
                     pass
+
+    def _saves(self, within: str, measure: Measure) -> None:
+        frame = self.run.frame(within)
+        self._watch.saves(self.plan.name if frame is None else frame.plan.name, measure)
 
     def _spawn(self, name: Key | str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._tasks.pop(name) if self._tasks.get(name) is done else None)
 
-    def _cut(self, key: Key) -> None:
+    def _cut(self, key: Key | str) -> None:
         task = self._tasks.get(key)
         if task is not None:
             task.cancel()
@@ -200,6 +213,9 @@ class Driver:
             about = replace(about, hosts=frame.plan.hosts, messages=() if "#" in key.within else about.messages)
         self._learning.began(key, now)
         self._tell_step(key, "Running")
+        self._cut(f"warm {key.path}")  # it begins; what is not computed yet its own call computes
+        if call.attempt == 1 and about.replay is None:
+            self._warm(frame, key, about)
         live = self._on_text if key.path == self.live_step else None
         if step.source is not None and isinstance(call.value, Output):
             call = replace(call, value=item_read(frame.works[step.source].units[key.item or 0]))
@@ -222,6 +238,28 @@ class Driver:
             _log.exception("a step failed in a way that nobody foresaw; please report it")
             await self._failed(call, StepErrored(f"the gateway failed on it: {type(error).__name__}"))
 
+    def _warm(self, frame: Frame, key: Key, about: About) -> None:
+        """Have the beginnings of what follows a unit that begins computed meanwhile."""
+        profiles = self._performer.profiles
+        for step in next_steps(frame, key.step, profiles):
+            path = key.within + step.name
+            if path not in self._warmed:
+                self._warmed.add(path)
+                self._spawn(
+                    f"warm {path}", self._warming(frame, step, about, seconds_until(frame, key.step, profiles))
+                )
+
+    async def _warming(self, frame: Frame, step: StepPlan, about: About, seconds: float) -> None:
+        key = Key(step.name, None, frame.scope)
+        prompt_tokens, output_tokens = await self._performer.warm(step, key, frame.values(), about, seconds)
+        if prompt_tokens:
+            self.prompt_tokens += prompt_tokens
+            self.output_tokens += output_tokens
+            used = prompt_tokens + output_tokens
+            self._watch.warmed(frame.plan.name, prompt_tokens)
+            self._tell({"type": "warmed", "step": key.path, "tokens": used})
+            self._inbox.put_nowait(lambda now: self.run.used(used, now, frame.scope))
+
     def _entry(self, entered: Entered) -> Entry:
         if entered.workflow is None:
             return Entry()
@@ -241,8 +279,8 @@ class Driver:
         if self._bytes > _MOST_BYTES:
             raise StepErrored(f"all outputs of the run together are longer than {_MOST_BYTES} bytes")
         tokens = self._used(call.key, done.prompt_tokens, done.output_tokens)
-        output = Output(done.output.text, done.output.data, tokens)
-        await self._end(call.key, Ending(Phase.SUCCEEDED, "", output))
+        output = replace(done.output, tokens=tokens)
+        await self._end(call.key, Ending(Phase.SUCCEEDED, "", output), _call_told(done))
 
     async def _failed(self, call: Call, failure: StepFailed) -> None:
         tokens = self._used(call.key, failure.prompt_tokens, failure.output_tokens)
@@ -272,14 +310,14 @@ class Driver:
             self._inbox.put_nowait(lambda now: self.run.used(tokens, now, key.within))
         return self._tokens[key]
 
-    async def _end(self, key: Key, ending: Ending) -> None:
+    async def _end(self, key: Key, ending: Ending, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         run = self.claim.run.id
         self._learning.ended(key, ending, monotonic())
         frame = self.run.frame(key.within)
         if frame is not None:
             self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
         if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):
-            self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens)
+            self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens, **more)
             self._inbox.put_nowait(lambda now: self.run.ended(key, ending, now))
 
     async def _written(self, write: Callable[[], Coroutine[Any, Any, None]]) -> bool:
@@ -348,6 +386,19 @@ class Driver:
         if len(self.history) < _MOST_EVENTS:
             self.history.append(event)
         self._send(event)
+
+
+def _call_told(done: Done) -> Mapping[str, Any]:
+    """Of a call of a model, for those who draw the run: who answered, and how its time went."""
+    said = done.said
+    if said is None:
+        return {}
+    return {
+        "pool": said.pool,
+        "prompt_tokens": said.prompt_tokens,
+        "queue_seconds": round(said.queue_seconds, 3),
+        "first_seconds": None if said.first_seconds is None else round(said.first_seconds, 3),
+    }
 
 
 def _live_step(plan: Plan) -> str | None:

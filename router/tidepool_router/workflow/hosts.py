@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from tidepool_api.contract import WORKFLOW_HOSTS_ANNOTATION
 from tidepool_router.errors import RouterError
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -54,7 +55,8 @@ class Hosts:
         if not any(_matches(name, host, port) for name in (*self._allowed, *more)):
             raise NotAllowed(
                 f"{host}:{port} is not among the hosts that workflows may call; an administrator can allow it "
-                "with --workflow-allow at the gateway or `hosts` of the workflow in the fleet"
+                "by gateway.workflows.allowedHosts of the chart (--workflow-allow at the gateway), the annotation "
+                f"{WORKFLOW_HOSTS_ANNOTATION} of the namespace, or `hosts` of the workflow in a fleet file"
             )
         try:
             async with asyncio.timeout(_SECONDS):

@@ -6,16 +6,29 @@ nobody waits for it. The connection is the server's own; only its transport is m
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import httptools
 
+from tidepool_api import contract
 from tidepool_router.errors import RouterError
 from tidepool_router.proxy.active import Application
 from tidepool_router.proxy.limits import Limits
-from tidepool_router.proxy.server import Server, ServerConnection
+from tidepool_router.proxy.listening import Server
+from tidepool_router.proxy.server import ServerConnection
 
 MAX_ANSWER_BYTES: Final = 4 << 20
+
+
+_QUEUE_MS: Final = contract.HEADER_QUEUE_MS.encode()
+
+
+class Answer(NamedTuple):
+    """A whole answer; `queue_seconds`: how long the gateway held the request before a pod had it."""
+
+    status: int
+    body: bytes
+    queue_seconds: float
 
 
 class AnswerBroke(RouterError):
@@ -48,8 +61,8 @@ class InProcess:
         headers: Mapping[str, str],
         body: bytes,
         on_bytes: Callable[[bytes], None] | None = None,
-    ) -> tuple[int, bytes]:
-        """Status and body of the answer; `on_bytes` gets each piece of a 200 as it comes, in place of the body.
+    ) -> Answer:
+        """The answer; `on_bytes` gets each piece of a 200 as it comes, in place of the body.
 
         Raises AnswerBroke. Cancelling it cuts the request, up to the engine.
         """
@@ -76,12 +89,13 @@ class _Wire(asyncio.Transport):
 
     def __init__(self, server: Server, on_bytes: Callable[[bytes], None] | None) -> None:
         super().__init__()
-        self.answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._connection = ServerConnection(server)
         self._parser = httptools.HttpResponseParser(self)
         self._on_bytes = on_bytes
         self._parts: list[bytes] = []
         self._size = 0
+        self._queue_seconds = 0.0
         self._closing = False
         self._lost = False
         self._connection.connection_made(self)
@@ -134,6 +148,11 @@ class _Wire(asyncio.Transport):
 
     # The parser calls these.
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools."""
+        if name == _QUEUE_MS:
+            self._queue_seconds = int(value) / 1000
+
     def on_body(self, data: bytes) -> None:
         """httptools."""
         self._size += len(data)
@@ -147,7 +166,8 @@ class _Wire(asyncio.Transport):
     def on_message_complete(self) -> None:
         """httptools."""
         if not self.answer.done():
-            self.answer.set_result((self._parser.get_status_code(), b"".join(self._parts)))
+            status = self._parser.get_status_code()
+            self.answer.set_result(Answer(status, b"".join(self._parts), self._queue_seconds))
 
     def _break(self, why: str) -> None:
         if not self.answer.done():

@@ -118,6 +118,9 @@ class Journal(Protocol):
     async def find(self, run: str) -> Record | None:
         """One run."""
 
+    async def recorded(self, run: str) -> tuple[Accepted, dict[Key, Ending]] | None:
+        """One run as it was taken in, and all that has ended of it with what it made."""
+
     async def runs(
         self, workflow: str, most: int, *, before: float | None = None, tenant: str | None = None
     ) -> Sequence[Summary]:

@@ -6,20 +6,24 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from tidepool_api.contract import HEADER_TENANT
 from tidepool_api.language import graph
 from tidepool_api.language.review import review
+from tidepool_api.problems import unknown_fields
 from tidepool_api.routing import FleetWorkflow
-from tidepool_api.workflow import AgentWorkflowSpec
+from tidepool_api.workflow import MODEL_PREFIX, AgentWorkflowSpec
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.tracing.sight import Sight
+from tidepool_router.usage.tally import Tally, Who
 from tidepool_router.workflow.core.outlook import sole_pools
 from tidepool_router.workflow.core.plan import Plan, plan_of
+from tidepool_router.workflow.core.replaying import Replay, differing, of_tools, replay_of
 from tidepool_router.workflow.core.states import Verdict
 from tidepool_router.workflow.driver import Driver
 from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary, Taken
@@ -29,10 +33,14 @@ from tidepool_router.workflow.tracing import RunTrace
 from tidepool_router.workflow.watching import Watch, WorkflowMetrics
 
 _log: Final = logging.getLogger("tidepool.workflow")
+_T = TypeVar("_T")
 LEASE_SECONDS: Final = 15.0
 _MOST_INPUT_CHARACTERS: Final = 1 << 20
 _MOST_RECENT: Final = 256
-_INSIDE: Final = "workflows"  # beside a run's spec: those of the workflows that it runs
+_MOST_IGNORED: Final = 16  # fields that are named of a workflow
+# Beside a run's spec: those of the workflows that it runs, and what it is a replay of.
+_INSIDE: Final = "workflows"
+_REPLAY: Final = "replay"
 # So long after its deadline a run that no gateway can restore is over.
 _HOPELESS_SECONDS: Final = 60.0
 _GONE: Final = "the gateway that its client was connected to is gone"
@@ -42,23 +50,27 @@ _GONE: Final = "the gateway that its client was connected to is gone"
 class Called:
     """With what a workflow is called: its input, the messages of a chat; a background run outlives its client.
 
-    `run` is the run's id where the caller has chosen one, so that asking twice begins one run.
+    `run` is the run's id where the caller has chosen one, so that asking twice begins one run. `seed`: of all that
+    models answer. `key` is the id of the API key that called it.
     """
 
     given: Any
     messages: Sequence[Mapping[str, Any]] = ()
     background: bool = False
     run: str | None = None
+    seed: int | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A workflow of the fleet: its plan, or why it cannot be run."""
+    """A workflow of the fleet: its plan, or why it cannot be run. `ignored`: fields that have no effect here."""
 
     name: str
     source: FleetWorkflow
     plan: Plan | None
     why_not: str = ""
+    ignored: tuple[str, ...] = ()
 
 
 class Workflows:
@@ -89,6 +101,7 @@ class Workflows:
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper = Keeper(journal, self._owner, lease_seconds, self.active, self._go_on)
         self._beginning: set[str] = set()
+        self.tally: Tally | None = None  # set where usage is kept
 
     def start(self) -> None:
         """Begin to keep leases, and to take over what nobody keeps."""
@@ -118,7 +131,8 @@ class Workflows:
             if before is not None and before.source == source and before.plan is not None:
                 known[source.name] = before
             else:
-                known[source.name] = _judged(source, pools, [one.name for one in workflows])
+                judged = _judged(source, pools, [one.name for one in workflows])
+                known[source.name] = _told_of(judged, () if before is None else before.ignored)
         self.known = _without_circles(known)
 
     def find(self, name: str) -> Known:
@@ -153,7 +167,6 @@ class Workflows:
         if len(self.active) >= MOST_ACTIVE:
             message = f"{MOST_ACTIVE} runs are active at this gateway; try again in a moment"
             raise Refused(Refusal(429, "rate_limit_error", "too_many_runs", message, 1.0))
-        now = round(time.time(), 3)
         inside = self._inside(known)
         spec = known.source.model_dump(mode="json", by_alias=True)
         if inside:
@@ -162,15 +175,60 @@ class Workflows:
             called.run or f"run-{secrets.token_hex(12)}",
             known.name,
             spec,
-            {"input": called.given, "messages": list(called.messages)},
-            now,
-            now + known.plan.deadline_seconds,
+            {"input": called.given, "messages": list(called.messages), "seed": called.seed},
+            *_times(known.plan),
             called.background,
             dict(caller),
         )
         fence = await self._accept(run)
         plans = {one.name.rpartition("/")[2]: one.plan for one in inside if one.plan is not None}
-        return self._drive(Claim(run, fence, {}), known.plan, plans, settle)
+        return self._drive(Claim(run, fence, {}), known.plan, plans, settle, called.key)
+
+    async def replay(
+        self, run: str, caller: Mapping[str, str], settle: Callable[[int], None] | None, key: str = ""
+    ) -> Driver:
+        """Begin a run that has ended once more, on what its tools answered then. Raises Refused."""
+        found = await self._stored(self._journal.recorded(run))
+        if found is None:
+            raise Refused(Refusal(404, "invalid_request_error", "run_not_found", f"there is no run {run[:100]!r}"))
+        first, endings = found
+        try:
+            plan, plans = _restored(Claim(first, 0, {}))
+        except (ValueError, LookupError) as error:
+            message = "the run's workflow cannot be read by this gateway; it is of another release"
+            raise Refused(Refusal(422, "invalid_request_error", "workflow_not_accepted", message)) from error
+        created, deadline = _times(plan)
+        again = replace(
+            first,
+            id=f"run-{secrets.token_hex(12)}",
+            spec={**first.spec, _REPLAY: replay_of(first.id, endings).as_json()},
+            created=created,
+            deadline=deadline,
+            background=True,
+            caller=dict(caller),
+        )
+        known = of_tools(endings, plan, plans)
+        fence = await self._accept(again)
+        # Kept as its own: whoever takes it over goes on from them.
+        writes = (self._journal.commit(again.id, fence, unit, ending) for unit, ending in known.items())
+        await self._stored(_all(writes))
+        return self._drive(Claim(again, fence, known), plan, plans, settle, key)
+
+    async def differences(self, record: Record) -> list[str] | None:
+        """Steps of a replay that ended otherwise than in the run that it is of; None: it is none, or not over."""
+        replay = Replay.read(record.run.spec.get(_REPLAY))
+        if replay is None or record.summary.ended is None:
+            return None
+        first = await self._stored(self._journal.recorded(replay.of))
+        second = await self._stored(self._journal.recorded(record.run.id))
+        return None if first is None or second is None else differing(first[1], second[1])
+
+    async def _stored(self, asked: Awaitable[_T]) -> _T:
+        """What the store answers. Raises Refused."""
+        try:
+            return await asked
+        except JournalError as error:
+            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
 
     async def _accept(self, run: Accepted) -> int:
         if run.id in self.active or run.id in self._beginning:
@@ -202,24 +260,15 @@ class Workflows:
 
     async def record(self, run: str) -> Record | None:
         """What is known of a run. Raises Refused."""
-        try:
-            return await self._journal.find(run)
-        except JournalError as error:
-            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        return await self._stored(self._journal.find(run))
 
     async def runs(self, workflow: str, tenant: str | None, most: int) -> Sequence[Summary]:
         """Runs of a workflow, and of a tenant where one is named, newest first. Raises Refused."""
-        try:
-            return await self._journal.runs(workflow, most, tenant=tenant)
-        except JournalError as error:
-            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        return await self._stored(self._journal.runs(workflow, most, tenant=tenant))
 
     async def open_runs(self, prefix: str, most: int) -> Sequence[tuple[str, str]]:
         """Ids that begin so, of runs that are not over at any gateway, and their workflows. Raises Refused."""
-        try:
-            return await self._journal.open_runs(prefix, most)
-        except JournalError as error:
-            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        return await self._stored(self._journal.open_runs(prefix, most))
 
     async def cancel(self, run: str, reason: str) -> None:
         """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused."""
@@ -227,10 +276,7 @@ class Workflows:
         if driver is not None:
             driver.cancel(reason)
             return
-        try:
-            await self._journal.ask_to_cancel(run, reason)
-        except JournalError as error:
-            raise Refused(Refusal(503, "service_unavailable", "store_failed", str(error), 1.0)) from error
+        await self._stored(self._journal.ask_to_cancel(run, reason))
 
     def _drive(
         self,
@@ -238,6 +284,7 @@ class Workflows:
         plan: Plan,
         plans: Mapping[str, Plan],
         settle: Callable[[int], None] | None = None,
+        key: str = "",
     ) -> Driver:
         run = claim.run
         about = About(
@@ -246,12 +293,14 @@ class Workflows:
             run.input["messages"],
             run.caller,
             run.spec.get("hosts") or (),
+            seed=run.input.get("seed"),
+            replay=Replay.read(run.spec.get(_REPLAY)),
         )
         trace = None if self._sight is None else RunTrace(self._sight, run.id, run.workflow, run.caller)
         watch = Watch(run.workflow, self._metrics, trace)
         driver = Driver(claim, plan, plans, self._performer, self._journal, about, watch)
         self.active[run.id] = driver
-        task = asyncio.get_running_loop().create_task(self._driven(driver, settle))
+        task = asyncio.get_running_loop().create_task(self._driven(driver, settle, key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return driver
@@ -261,7 +310,7 @@ class Workflows:
             for pool in pools:
                 self._announce(_beside(driver.claim.run.workflow, pool), change)
 
-    async def _driven(self, driver: Driver, settle: Callable[[int], None] | None) -> None:
+    async def _driven(self, driver: Driver, settle: Callable[[int], None] | None, key: str) -> None:
         pools = sole_pools(driver.plan, self._performer.profiles)
         self._tell_of(driver, pools, 1)
         try:
@@ -270,6 +319,8 @@ class Workflows:
             self._tell_of(driver, pools, -1)
             if settle is not None:
                 settle(driver.prompt_tokens + driver.output_tokens)
+            if self.tally is not None:
+                _count(self.tally, driver, key)
             if self.active.get(driver.claim.run.id) is driver:
                 del self.active[driver.claim.run.id]
             self.recent[driver.claim.run.id] = driver.history
@@ -294,6 +345,16 @@ class Workflows:
         _log.info("took over a run", extra={"run": run.id, "fence": claim.fence})
         if claim.cancel is not None or not run.background:
             driver.cancel(claim.cancel or _GONE)
+
+
+def _times(plan: Plan) -> tuple[float, float]:
+    """When a run begins that begins now, and its deadline."""
+    now = round(time.time(), 3)
+    return now, now + plan.deadline_seconds
+
+
+async def _all(writes: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*writes)
 
 
 def _restored(claim: Claim) -> tuple[Plan, dict[str, Plan]]:
@@ -329,6 +390,18 @@ def _beside(name: str, other: str) -> str:
     return f"{namespace}/{other}" if namespace else other
 
 
+def _told_of(known: Known, told_before: Sequence[str]) -> Known:
+    """With the fields that have no effect; the log names them once, for each time that they change."""
+    ignored = tuple(unknown_fields(AgentWorkflowSpec, known.source.spec)[:_MOST_IGNORED])
+    if ignored and ignored != tuple(told_before):
+        _log.warning(
+            "fields of a workflow are not known to this release and have no effect; "
+            "mend their names, or upgrade the gateway",
+            extra={"workflow": known.name, "fields": ", ".join(ignored)},
+        )
+    return replace(known, ignored=ignored)
+
+
 def _judged(source: FleetWorkflow, pools: Sequence[str], names: Sequence[str]) -> Known:
     namespace, _, name = source.name.rpartition("/")
     near = {pool.rpartition("/")[2] for pool in pools if pool.rpartition("/")[0] == namespace}
@@ -342,3 +415,16 @@ def _judged(source: FleetWorkflow, pools: Sequence[str], names: Sequence[str]) -
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return Known(source.name, source, None, f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def _count(tally: Tally, driver: Driver, key: str) -> None:
+    """A run as one request for its workflow: its steps' own requests belong to nobody else."""
+    name = driver.claim.run.workflow.rpartition("/")[2]
+    tenant = driver.claim.run.caller.get(HEADER_TENANT, "")
+    tally.ended(
+        Who(key, tenant, MODEL_PREFIX + name, name),
+        whole=driver.run.verdict is Verdict.SUCCEEDED,
+        prompt_tokens=driver.prompt_tokens,
+        cached_tokens=0,  # answers of steps do not tell
+        output_tokens=driver.output_tokens,
+    )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.wire.body import inspect
 from tidepool_router.workflow.core.choice import ranked
 from tidepool_router.workflow.core.outlook import Standing
-from tidepool_router.workflow.core.profiles import Profiles
+from tidepool_router.workflow.core.profiles import CallProfile, Profiles
+from tidepool_router.workflow.core.warming import pays
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.inprocess import AnswerBroke, InProcess
 from tidepool_router.workflow.pools import offer
@@ -32,17 +33,22 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a model said, and what it took."""
+    """What a model said, and what it took. `first_seconds`: until the first token, None where it came whole."""
 
     text: str
     prompt_tokens: int
     output_tokens: int
     pool: str
+    queue_seconds: float = 0.0
+    first_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What goes with a request of a run: `session` keeps its calls on the pods that know its prompts."""
+    """What goes with a request of a run: `session` keeps its calls on the pods that know its prompts.
+
+    `only`: the full name of the candidate that is to answer; empty: the best one.
+    """
 
     request_id: str
     session: str
@@ -50,6 +56,8 @@ class Asking:
     caller: Mapping[str, str]
     namespace: str
     cheap: bool = False
+    seed: int | None = None
+    only: str = ""
 
     def pool(self, choice: PoolChoice) -> str:
         """A candidate's full name."""
@@ -75,13 +83,29 @@ class Models:
             if model is None:
                 failure = failure or StepFailed(f"there is no pool {choice.name!r} at this gateway", again=True)
                 continue
-            body = _body(model, step, llm, messages, stream=live is not None)
+            body = _body(model, step, llm, messages, stream=live is not None, seed=asking.seed)
             try:
                 return await self._asked(step, choice.name, body, asking, live)
             except _NextPool as error:
                 failure = error.failure
         assert failure is not None  # noqa: S101 - there is a candidate at least
         raise failure
+
+    async def warm(
+        self, step: str, llm: Llm, messages: Sequence[Mapping[str, Any]], asking: Asking, seconds: float
+    ) -> Said | None:
+        """Have the one pool of a step compute the beginning of its prompt where that pays; None: it does not."""
+        name = asking.pool(llm.pools[0])
+        state, model = self._fleet.pools.get(name), self._model_of(name)
+        if state is None or model is None or state.queue.held:
+            return None
+        body = _body(model, step, llm.model_copy(update={"response_format": None}), messages, stream=False, most=1)
+        try:
+            facts = inspect(Api.CHAT, _CHAT, body)
+            offered = offer(llm.pools[0], state, facts, CallProfile(), 1, state.now())
+            return await self._ask(body, asking, None, name) if pays(offered, seconds) else None
+        except (Refused, StepFailed, _NextPool):
+            return None
 
     async def _asked(self, step: str, pool: str, body: bytes, asking: Asking, live: OnText | None) -> Said:
         began = monotonic()
@@ -112,6 +136,8 @@ class Models:
     ) -> Sequence[PoolChoice]:
         if len(llm.pools) == 1:
             return llm.pools
+        if asking.only:
+            return [choice for choice in llm.pools if asking.pool(choice) == asking.only]
         known = {choice.name: self._fleet.pools.get(asking.pool(choice)) for choice in llm.pools}
         body = _body("", step, llm, messages, stream=False)
         try:
@@ -154,7 +180,9 @@ class Models:
         }
         reader = None if live is None else LiveAnswer(live)
         try:
-            status, answer = await self._client.post(_CHAT, headers, body, None if reader is None else reader.feed)
+            status, answer, queued = await self._client.post(
+                _CHAT, headers, body, None if reader is None else reader.feed
+            )
         except AnswerBroke as error:
             tokens = (0, 0) if reader is None else reader.tokens
             again = reader is None or not reader.began
@@ -166,7 +194,8 @@ class Models:
                 f"{pool} answered {status}: {_words(answer)}", again=status >= 500 or status in _AGAIN
             )
             raise _NextPool(failure) if status in _NEXT_POOL else failure
-        return _whole(answer, pool) if reader is None else reader.said(pool)
+        said = _whole(answer, pool) if reader is None else reader.said(pool)
+        return replace(said, queue_seconds=queued)
 
 
 class _NextPool(Exception):
@@ -190,6 +219,8 @@ class LiveAnswer:
         self._parts: list[str] = []
         self._error: str | None = None
         self._done = False
+        self._began = monotonic()
+        self._first_seconds: float | None = None
         self.tokens = (0, 0)
 
     @property
@@ -211,7 +242,7 @@ class LiveAnswer:
         if self._error is not None or not self._done:
             why = self._error or "the answer ended before it was whole"
             raise StepFailed(f"{pool}: {why}", again=not self.began, prompt_tokens=prompt, output_tokens=output)
-        return Said("".join(self._parts), prompt, output, pool)
+        return Said("".join(self._parts), prompt, output, pool, first_seconds=self._first_seconds)
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]":
@@ -229,12 +260,27 @@ class LiveAnswer:
         for choice in chunk.get("choices") or ():
             text = (choice.get("delta") or {}).get("content")
             if text:
+                if self._first_seconds is None:
+                    self._first_seconds = monotonic() - self._began
                 self._parts.append(text)
                 self._on_text(text)
 
 
-def _body(model: str, step: str, llm: Llm, messages: Sequence[Mapping[str, Any]], *, stream: bool) -> bytes:
+def _body(
+    model: str,
+    step: str,
+    llm: Llm,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    stream: bool,
+    seed: int | None = None,
+    most: int | None = None,
+) -> bytes:
     body: dict[str, Any] = {"model": model, "messages": list(messages)}
+    if most is not None:
+        body["max_tokens"] = most
+    if seed is not None:
+        body["seed"] = seed
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     if llm.response_format is not None:

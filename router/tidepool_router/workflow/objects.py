@@ -23,6 +23,7 @@ from tidepool_api.workflow_run import (
 from tidepool_router.control import JSON, Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.workflow.journal import Record, Taken
+from tidepool_router.workflow.looking import looked
 from tidepool_router.workflow.manager import Called, Workflows
 
 _PREFIX: Final = "object-"
@@ -40,6 +41,12 @@ class RunObjects:
     async def handle(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Handler."""
         del headers
+        if method == "GET":
+            try:
+                if (answer := await looked(self._workflows, path)) is not None:
+                    return answer
+            except Refused as refused:
+                return _refusal(refused.refusal)
         uid = path.removeprefix(contract.PATH_RUNS).strip("/")
         if not self._keeps:
             message = "this gateway keeps no runs; give it a store (gateway.workflows of the chart)"

@@ -7,13 +7,15 @@ from typing import Any
 from tidepool_router.workflow.core.plan import StepPlan
 from tidepool_router.workflow.core.turns import PICK, SAID
 
+# A model that does not come to an end would write until its context is full.
+_TEXT: dict[str, Any] = {"type": "string", "maxLength": 4000}
 # What a template reads of a pick is a text, or a number for tools that count.
-_VALUE: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_VALUE: dict[str, Any] = {"anyOf": [_TEXT, {"type": ["number", "boolean"]}]}
 
 
 def schema(options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """JSON Schema of the answer: one shape for each step that may be picked, and one for none."""
-    nothing = _shape({"type": "null"}, {SAID: {"type": "string"}})
+    nothing = _shape({"type": "null"}, {SAID: _TEXT})
     shapes = [_shape({"enum": [name]}, dict.fromkeys(reads, _VALUE)) for name, reads in options.items()]
     return {"anyOf": [*shapes, nothing]}
 

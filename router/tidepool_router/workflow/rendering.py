@@ -68,6 +68,22 @@ class Renderer:
             raise RenderError(f"comes out longer than {self._max_bytes} bytes")
         return text
 
+    def beginning(self, template: str, values: Values) -> tuple[str, bool]:
+        """As much of a template as can be told by now, and whether that is all of it; never by the child."""
+        try:
+            parts = self._prepared(template).parts
+        except RenderError:
+            parts = None
+        if parts is None:
+            return "", False
+        found: list[str] = []
+        for part in parts:
+            try:
+                found.append(part if isinstance(part, str) else as_text(part(values)))
+            except RenderError:
+                return "".join(found), False
+        return "".join(found), True
+
     async def value(self, template: str, values: Values) -> Any:  # noqa: ANN401 - JSON
         """What a template is that only looks something up, as it is there; of every other one its text.
 

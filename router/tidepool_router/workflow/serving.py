@@ -43,7 +43,7 @@ class Serving:
         self._grant = grant
         self._keeps = keeps  # runs survive this process
 
-    async def handle(  # noqa: PLR0911 - one path each
+    async def handle(  # noqa: C901, PLR0911 - one path each
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> Response | StreamResponse:
         """Handler."""
@@ -64,17 +64,25 @@ class Serving:
                 found = await self._workflows.runs(self._workflows.find(name).name, self._tenant, _MOST_LISTED)
                 return _json(200, {"object": "list", "data": [_summary(one) for one in found]})
             case "GET", [name, "runs", run]:
-                return _json(200, _state(await self._record(name, run), self._workflows.active.get(run)))
+                record = await self._record(name, run)
+                differs = await self._workflows.differences(record)
+                return _json(200, _state(record, self._workflows.active.get(run), differs))
             case "GET", [name, "runs", run, "events"]:
                 return await self._events(name, run)
             case ("POST", [name, "runs", run, "cancel"]) | ("DELETE", [name, "runs", run]):
                 return await self._cancel(name, run)
+            case "POST", [name, "runs", run, "replay"]:
+                return await self._replay(name, run, caller)
         message = f"{method} {path[:200]} is not served here; runs are at {PREFIX}/NAME/runs"
         raise Refused(Refusal(404, "invalid_request_error", "unknown_path", message))
 
     @property
     def _tenant(self) -> str | None:
         return None if self._grant is None else self._grant.tenant
+
+    @property
+    def _key(self) -> str:
+        return "" if self._grant is None else self._grant.id
 
     def _caller(self, headers: Mapping[str, str]) -> dict[str, str]:
         """What the steps' requests say of the caller: what the key grants; without one, what the client says."""
@@ -101,7 +109,8 @@ class Serving:
         known = self._workflows.find(str(body.get("model", "")).removeprefix(MODEL_PREFIX))
         messages = _messages(body.get("messages"))
         given = _input(known, body, messages)
-        driver = await self._workflows.begin(known, Called(given, messages), caller, self._admit())
+        called = Called(given, messages, seed=_seed(body), key=self._key)
+        driver = await self._workflows.begin(known, called, caller, self._admit())
         if body.get("stream"):
             usage = bool((body.get("stream_options") or {}).get("include_usage"))
             return StreamResponse(200, _chunks(driver, str(body["model"]), usage=usage), _EVENTS)
@@ -119,7 +128,12 @@ class Serving:
 
     def _list(self) -> list[dict[str, Any]]:
         return [
-            {"name": known.name, "runnable": known.plan is not None, "reason": known.why_not}
+            {
+                "name": known.name,
+                "runnable": known.plan is not None,
+                "reason": known.why_not,
+                "ignored": known.ignored,
+            }
             for known in self._workflows.known.values()
         ]
 
@@ -127,30 +141,46 @@ class Serving:
         self, name: str, body: dict[str, Any], caller: dict[str, str], key: str | None = None
     ) -> Response:
         known = self._workflows.find(name)
-        if not self._keeps:
-            message = (
-                "this gateway keeps no runs, so none can go on in the background; start it with --workflow-store, "
-                f"or call the model {MODEL_PREFIX}{name}"
-            )
-            raise Refused(Refusal(501, "invalid_request_error", "no_store", message))
-        if body.keys() - {"input"}:
-            message = f'unknown field {min(body.keys() - {"input"})!r}; the body is {{"input": ...}}'
+        self._require_store(name)
+        if body.keys() - {"input", "seed"}:
+            unknown = min(body.keys() - {"input", "seed"})
+            message = f'unknown field {unknown!r}; the body is {{"input": ..., "seed": ...}}'
             raise Refused(Refusal(400, "invalid_request_error", "unknown_field", message))
         run_id = None if key is None else _run_id(self._tenant, known.name, key)
-        called = Called(body.get("input"), background=True, run=run_id)
+        called = Called(body.get("input"), background=True, run=run_id, seed=_seed(body), key=self._key)
         settle = self._admit()
         try:
             driver = await self._workflows.begin(known, called, caller, settle)
         except Taken:
             if settle is not None:
                 settle(0)
-            return await self._begun(name, str(run_id), body.get("input"))
+            return await self._begun(name, str(run_id), called)
         run = driver.claim.run
         return _json(
             202, {"id": run.id, "workflow": run.workflow, "phase": Verdict.RUNNING, "created": run.created}
         )
 
-    async def _begun(self, name: str, run: str, given: object) -> Response:
+    def _require_store(self, name: str) -> None:
+        if not self._keeps:
+            message = (
+                "this gateway keeps no runs, so none can go on in the background; start it with --workflow-store, "
+                f"or call the model {MODEL_PREFIX}{name}"
+            )
+            raise Refused(Refusal(501, "invalid_request_error", "no_store", message))
+
+    async def _replay(self, name: str, run: str, caller: dict[str, str]) -> Response:
+        """A run that is over, once more."""
+        self._require_store(name)
+        record = await self._record(name, run)
+        if record.summary.ended is None:
+            message = f"the run {run} is not over; replay it when it is"
+            raise Refused(Refusal(409, "invalid_request_error", "run_not_over", message))
+        driver = await self._workflows.replay(run, caller, self._admit(), self._key)
+        again = driver.claim.run
+        told = {"id": again.id, "workflow": again.workflow, "phase": Verdict.RUNNING, "created": again.created}
+        return _json(202, {**told, "replays": run})
+
+    async def _begun(self, name: str, run: str, called: Called) -> Response:
         """The run that was begun with the same key before, and is what the caller asks for again."""
         try:
             record = await self._record(name, run)
@@ -158,7 +188,7 @@ class Serving:
             message = "a run with this idempotency-key is being taken in; ask again in a moment"
             busy = Refusal(409, "invalid_request_error", "run_beginning", message, 1.0)
             raise Refused(busy) from refused
-        if record.run.input["input"] != given:
+        if (record.run.input["input"], record.run.input.get("seed")) != (called.given, called.seed):
             message = f"the {_KEY} was used for another input before; take a new key for a new run"
             raise Refused(Refusal(422, "invalid_request_error", "idempotency_key_reused", message))
         return _json(202, _summary(record.summary))
@@ -308,7 +338,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _state(record: Record, driver: Driver | None) -> dict[str, Any]:
+def _state(record: Record, driver: Driver | None, differs: Sequence[str] | None) -> dict[str, Any]:
     steps = [
         {
             "step": key.path,
@@ -316,6 +346,7 @@ def _state(record: Record, driver: Driver | None) -> dict[str, Any]:
             "phase": ending.phase,
             "reason": ending.reason,
             "tokens": ending.output.tokens,
+            "pool": ending.output.pool or None,
         }
         for key, ending in sorted(record.endings.items(), key=lambda one: (one[0].path, one[0].item or 0))
     ]
@@ -324,13 +355,16 @@ def _state(record: Record, driver: Driver | None) -> dict[str, Any]:
         "output": record.output,
         "deadline": record.run.deadline,
         "moves": record.moves,  # each may have repeated what was under way, whose tokens nobody knows
+        "seed": record.run.input.get("seed"),
         "steps": steps,
     }
+    if differs is not None:
+        found["differs"] = differs
     if driver is not None:
         found["running"] = sorted(
             str(key) for frame in driver.run.frames() for work in frame.works.values() for key, _ in work.running()
         )
-        found["degraded"] = driver.run.degraded
+        found["degraded"] = driver.run.measures  # each with the tokens that were used when it was taken
     return found
 
 
@@ -405,6 +439,14 @@ def _input(known: Known, body: Mapping[str, Any], messages: Sequence[Mapping[str
         return found
     required = schema.get("required") or list(schema.get("properties") or ())
     return {required[0]: text} if len(required) == 1 else {"text": text}
+
+
+def _seed(body: Mapping[str, Any]) -> int | None:
+    """The seed of the run's models, as chat completions have it. Raises Refused."""
+    seed = body.get("seed")
+    if seed is None or (isinstance(seed, int) and not isinstance(seed, bool)):
+        return seed
+    raise Refused(Refusal(400, "invalid_request_error", "invalid_seed", "seed: write an integer"))
 
 
 def _event(event: Mapping[str, Any]) -> bytes:

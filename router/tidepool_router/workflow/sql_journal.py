@@ -150,6 +150,15 @@ class SqlJournal:
 
         return await self._writer.do(read, self._asked_seconds)
 
+    async def recorded(self, run: str) -> tuple[Accepted, dict[Key, Ending]] | None:
+        """Journal."""
+
+        def read(connection: sa.Connection) -> tuple[Accepted, dict[Key, Ending]] | None:
+            row = connection.execute(sa.select(RUNS).where(RUNS.c.id == run)).one_or_none()
+            return None if row is None else (sql_tables.accepted(row), sql_tables.endings(connection, run))
+
+        return await self._writer.do(read, self._asked_seconds)
+
     async def runs(
         self, workflow: str, most: int, *, before: float | None = None, tenant: str | None = None
     ) -> Sequence[Summary]:

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -60,6 +60,10 @@ class Store(ABC):
         """An insert that leaves alone what is there."""
 
     @abstractmethod
+    def insert_or_replace(self, table: sa.Table, keys: Sequence[str], values: Sequence[str]) -> Any:  # noqa: ANN401
+        """An insert that sets `values` where a row with the same `keys` is there."""
+
+    @abstractmethod
     def lock_schema(self, connection: sa.Connection) -> None:
         """Let no other gateway make tables until the transaction ends."""
 
@@ -99,6 +103,12 @@ class Sqlite(Store):
     def insert_once(self, table: sa.Table) -> sqlite.Insert:
         """Store."""
         return sqlite.insert(table).on_conflict_do_nothing()
+
+    def insert_or_replace(self, table: sa.Table, keys: Sequence[str], values: Sequence[str]) -> sqlite.Insert:
+        """Store."""
+        insert = sqlite.insert(table)
+        fresh = {name: insert.excluded[name] for name in values}
+        return insert.on_conflict_do_update(index_elements=keys, set_=fresh)
 
     def lock_schema(self, connection: sa.Connection) -> None:
         """Store: a file is one gateway's."""
@@ -141,6 +151,12 @@ class Postgres(Store):
     def insert_once(self, table: sa.Table) -> postgresql.Insert:
         """Store."""
         return postgresql.insert(table).on_conflict_do_nothing()
+
+    def insert_or_replace(self, table: sa.Table, keys: Sequence[str], values: Sequence[str]) -> postgresql.Insert:
+        """Store."""
+        insert = postgresql.insert(table)
+        fresh = {name: insert.excluded[name] for name in values}
+        return insert.on_conflict_do_update(index_elements=keys, set_=fresh)
 
     def lock_schema(self, connection: sa.Connection) -> None:
         """Store."""

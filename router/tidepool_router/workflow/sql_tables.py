@@ -51,6 +51,20 @@ ENDINGS: Final = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("data", sa.Text),
     sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("pool", sa.String(512)),
+    sa.Column("seed", sa.BigInteger),
+)
+# What one gateway process counted in one hour; see usage/book.py.
+USAGE: Final = sa.Table(
+    "gateway_usage",
+    META,
+    sa.Column("hour", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("writer", sa.String(32), primary_key=True),
+    *(sa.Column(name, sa.String(256), primary_key=True) for name in ("key", "tenant", "model", "workflow")),
+    *(
+        sa.Column(name, sa.BigInteger, nullable=False)
+        for name in ("requests", "failed", "prompt_tokens", "cached_tokens", "output_tokens")
+    ),
 )
 SUMMARY: Final[tuple[sa.Column[Any], ...]] = (
     RUNS.c.id,
@@ -133,6 +147,8 @@ def ending_row(run: str, key: Key, ending: Ending) -> dict[str, Any]:
         "text": kept(output.text),
         "data": None if output.data is None else json.dumps(output.data),
         "tokens": output.tokens,
+        "pool": output.pool or None,
+        "seed": output.seed,
     }
 
 
@@ -174,16 +190,19 @@ def endings(connection: sa.Connection, run: str) -> dict[Key, Ending]:
     for row in connection.execute(sa.select(ENDINGS).where(ENDINGS.c.run == run)):
         data = None if row.data is None else json.loads(row.data)
         found[_key(row.step, row.item)] = Ending(
-            Phase(row.phase), read(row.reason), Output(read(row.text), data, row.tokens)
+            Phase(row.phase), read(row.reason), Output(read(row.text), data, row.tokens, row.pool or "", row.seed)
         )
     return found
 
 
 def endings_told(connection: sa.Connection, run: str) -> dict[Key, Ending]:
     """How the steps of a run ended, without what they made: that may be megabytes."""
-    columns = (ENDINGS.c.step, ENDINGS.c.item, ENDINGS.c.phase, ENDINGS.c.reason, ENDINGS.c.tokens)
+    own = ENDINGS.c
+    columns = (own.step, own.item, own.phase, own.reason, own.tokens, own.pool)
     return {
-        _key(row.step, row.item): Ending(Phase(row.phase), read(row.reason), Output(tokens=row.tokens))
+        _key(row.step, row.item): Ending(
+            Phase(row.phase), read(row.reason), Output(tokens=row.tokens, pool=row.pool or "")
+        )
         for row in connection.execute(sa.select(*columns).where(ENDINGS.c.run == run))
     }
 

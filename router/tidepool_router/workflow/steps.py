@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import jsonschema
@@ -12,11 +12,13 @@ from tidepool_router.workflow import picks
 from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.plan import StepPlan
 from tidepool_router.workflow.core.profiles import Profiles
-from tidepool_router.workflow.core.states import Call, Output
+from tidepool_router.workflow.core.replaying import Replay, seed_of
+from tidepool_router.workflow.core.states import Call, Key, Output
 from tidepool_router.workflow.core.texts import data_of
+from tidepool_router.workflow.core.warming import LEAST_BYTES
 from tidepool_router.workflow.failures import StepErrored, StepFailed
 from tidepool_router.workflow.mcp_tools import McpTools
-from tidepool_router.workflow.models import Asking, Models, OnText
+from tidepool_router.workflow.models import Asking, Models, OnText, Said
 from tidepool_router.workflow.rendering import Renderer, RenderError
 from tidepool_router.workflow.tools import Tools
 
@@ -32,11 +34,12 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A try that succeeded."""
+    """A try that succeeded; `said`: by a model."""
 
     output: Output
     prompt_tokens: int = 0
     output_tokens: int = 0
+    said: Said | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,10 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a step knows of its run. `messages` are those that the workflow was called with."""
+    """What a step knows of its run. `messages` are those that the workflow was called with.
+
+    `seed`: of all its models' answers. `replay`: it is another one again, and calls no tool.
+    """
 
     run: str
     namespace: str
@@ -57,6 +63,8 @@ class About:
     caller: Mapping[str, str]
     hosts: Sequence[str]
     standing: Standing = field(default_factory=Standing)
+    seed: int | None = None
+    replay: Replay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,37 @@ class Performer:
             case SubWorkflow() as sub:
                 return Entered(sub.name, await self._filled(dict(sub.input or {}), values, "input"))
         raise StepErrored("the step does nothing")  # the review refuses it before
+
+    async def warm(
+        self, step: StepPlan, key: Key, values: Mapping[str, Any], about: About, seconds: float
+    ) -> tuple[int, int]:
+        """Compute ahead what is known of a step's prompt, where that pays; tokens of prompt and answer it took.
+
+        `seconds`: until the step begins, whose key this is.
+        """
+        llm = step.step.llm
+        assert llm is not None  # noqa: S101 - others are not warmed
+        messages = self._beginning(llm.messages, values) if llm.messages else about.messages
+        if sum(len(str(message.get("content") or "")) for message in messages) < LEAST_BYTES:
+            return 0, 0
+        # As the step's own call would be, so that it goes where that goes; it is of no use later than that begins.
+        stands = replace(about.standing, latest_seconds=seconds)
+        call = Call(key, 0, 0.0)
+        asking = Asking(
+            f"{_key(about.run, call)}.warm", _session(about.run, call), stands, about.caller, about.namespace
+        )
+        said = await self.models.warm(step.name, llm, messages, asking, seconds)
+        return (0, 0) if said is None else (said.prompt_tokens, said.output_tokens)
+
+    def _beginning(self, written: Sequence[ChatMessage], values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        for one in written:
+            text, whole = self.renderer.beginning(one.content, values)
+            if text:
+                found.append({"role": one.role.value, "content": text})
+            if not whole:
+                break
+        return found
 
     async def items(self, step: StepPlan, values: Mapping[str, Any]) -> list[Any]:
         """The items of `withParam`. Raises StepErrored."""
@@ -154,6 +193,7 @@ class Performer:
         live: OnText | None,
     ) -> Done:
         key = _key(about.run, call)
+        only, seed = _asked_then(about, call)
         asking = Asking(
             f"{key}.{call.attempt}",
             _session(about.run, call),
@@ -161,21 +201,26 @@ class Performer:
             about.caller,
             about.namespace,
             call.cheap,
+            seed,
+            only,
         )
         said = await self.models.ask(step.name, llm, messages, asking, live)
         data = data_of(said.text)
         if llm.response_format is not None:
             _check(llm.response_format, data, said.prompt_tokens, said.output_tokens)
         tokens = said.prompt_tokens + said.output_tokens
-        return Done(Output(said.text, data, tokens), said.prompt_tokens, said.output_tokens)
+        output = Output(said.text, data, tokens, said.pool, seed)
+        return Done(output, said.prompt_tokens, said.output_tokens, said)
 
     async def _http(self, http: Http, call: Call, values: Mapping[str, Any], about: About) -> Done:
+        _require_no_replay(about)
         url = await self.render(http.url, values, "url")
         body = None if http.body is None else await self.render(http.body, values, "body")
         text, data = await self.tools.call(http.method.value, url, body, _key(about.run, call), about.hosts)
         return Done(Output(text, data))
 
     async def _mcp(self, mcp: Mcp, call: Call, values: Mapping[str, Any], about: About) -> Done:
+        _require_no_replay(about)
         server = await self.render(mcp.server, values, "server")
         arguments = await self._filled(dict(mcp.arguments or {}), values, "arguments")
         text, data = await self.mcp.call(server, mcp.tool, arguments, _key(about.run, call), about.hosts)
@@ -198,6 +243,20 @@ class Performer:
 def wrong_input(schema: Mapping[str, Any] | None, value: object) -> str | None:
     """What is wrong with the input of a run, with its place; None: nothing."""
     return None if schema is None else _wrong(schema, value, "input")
+
+
+def _asked_then(about: About, call: Call) -> tuple[str, int | None]:
+    """The pool that is to answer, empty for the best one, and the seed."""
+    seed = None if about.seed is None else seed_of(about.seed, call)
+    return ("", seed) if about.replay is None else about.replay.asked.get(str(call.key), ("", seed))
+
+
+def _require_no_replay(about: About) -> None:
+    """What a tool answered then stands for its call, so whoever comes here calls what was not called then."""
+    if about.replay is not None:
+        raise StepErrored(
+            f"{about.replay.of} did not make this call, so what it would be answered is not recorded"
+        )
 
 
 def _key(run: str, call: Call) -> str:

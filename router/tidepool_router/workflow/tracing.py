@@ -6,6 +6,7 @@ over goes on with its trace. No prompt, answer or argument stands in a span.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -17,6 +18,15 @@ from tidepool_router.workflow.core.states import Ending, Key, Phase
 
 HEADER: Final = TRACEPARENT.decode()
 _GOOD: Final = frozenset((Phase.SUCCEEDED, Phase.SKIPPED))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What a run's own span says. `measures`: what it did without for a budget, a comma between them."""
+
+    verdict: str
+    tokens: int
+    measures: str = ""
 
 
 class RunTrace:
@@ -59,18 +69,20 @@ class RunTrace:
             attributes["tidepool.tokens"] = ending.output.tokens
         self._put(Span(name, "internal", self._span(key), self._above(key), *times, attributes, _error(ending)))
 
-    def whole(self, times: tuple[float, float], verdict: str, tokens: int, *, failed: bool) -> None:
+    def whole(self, times: tuple[float, float], whole: Whole, *, failed: bool) -> None:
         """The run is over here."""
         attributes: Attributes = {
             "gen_ai.operation.name": "invoke_workflow",
             "gen_ai.workflow.name": self._workflow,
             "tidepool.run": self._run,
-            "tidepool.verdict": verdict,
-            "tidepool.tokens": tokens,
+            "tidepool.verdict": whole.verdict,
+            "tidepool.tokens": whole.tokens,
         }
+        if whole.measures:
+            attributes["tidepool.degraded"] = whole.measures
         parent = None if self._parent is None else self._parent.span_id
         name = f"invoke_workflow {self._workflow}"
-        error = verdict if failed else ""
+        error = whole.verdict if failed else ""
         self._put(Span(name, "internal", _number(8, self._run), parent, *times, attributes, error))
 
     def _span(self, key: Key) -> int:

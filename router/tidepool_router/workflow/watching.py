@@ -4,10 +4,11 @@ from time import monotonic
 from typing import Final
 
 from tidepool_api import contract
+from tidepool_api.workflow import Measure
 from tidepool_router.metrics import LATENCY_BUCKETS, Registry
 from tidepool_router.workflow.core.plan import StepPlan
 from tidepool_router.workflow.core.states import Ending, Key, Verdict
-from tidepool_router.workflow.tracing import RunTrace
+from tidepool_router.workflow.tracing import RunTrace, Whole
 
 # Series of one family. Workflows that come and go, under new names each time, must not fill memory.
 _MOST_SERIES: Final = 4096
@@ -37,6 +38,15 @@ class WorkflowMetrics:
         self._tokens = registry.counter(
             contract.METRIC_WORKFLOW_TOKENS, "Tokens of prompts and answers.", "workflow", "step"
         )
+        self._saving = registry.counter(
+            contract.METRIC_WORKFLOW_SAVING,
+            "Times that a run began to do without, for its budget.",
+            "workflow",
+            "measure",
+        )
+        self._warmed = registry.counter(
+            contract.METRIC_WORKFLOW_WARMED, "Tokens of prompts that were computed ahead.", "workflow"
+        )
         self._known: set[tuple[str, str]] = set()
 
     def unit(self, workflow: str, step: str, ending: Ending, seconds: float) -> None:
@@ -52,6 +62,16 @@ class WorkflowMetrics:
         workflow, _ = self._bounded(workflow, "")
         self._runs.labels(workflow, verdict.value).inc()
         self._run_seconds.labels(workflow).observe(seconds)
+
+    def warmed(self, workflow: str, tokens: int) -> None:
+        """Tokens of a prompt were computed ahead."""
+        workflow, _ = self._bounded(workflow, "")
+        self._warmed.labels(workflow).inc(tokens)
+
+    def saves(self, workflow: str, measure: Measure) -> None:
+        """A run takes a measure."""
+        workflow, _ = self._bounded(workflow, "")
+        self._saving.labels(workflow, measure.value).inc()
 
     def _bounded(self, workflow: str, step: str) -> tuple[str, str]:
         key = workflow, step
@@ -70,6 +90,7 @@ class Watch:
         self._metrics = metrics
         self._trace = trace
         self._began = monotonic()
+        self._measures: list[str] = []
         self._tries: dict[Key, tuple[float, int]] = {}  # when each unit that is under way began, and its tries
 
     def headers(self, key: Key) -> dict[str, str]:
@@ -87,10 +108,22 @@ class Watch:
         if self._trace is not None:
             self._trace.unit(step, key, ending, (began, now), tries)
 
+    def warmed(self, workflow: str, tokens: int) -> None:
+        """Tokens of a prompt were computed ahead."""
+        if self._metrics is not None:
+            self._metrics.warmed(workflow, tokens)
+
+    def saves(self, workflow: str, measure: Measure) -> None:
+        """The run takes a measure, for the budget of this workflow, which is its own or one inside."""
+        self._measures.append(measure.value)
+        if self._metrics is not None:
+            self._metrics.saves(workflow, measure)
+
     def run(self, verdict: Verdict, tokens: int) -> None:
         """The run has ended."""
         now = monotonic()
         if self._metrics is not None:
             self._metrics.run(self._workflow, verdict, now - self._began)
         if self._trace is not None:
-            self._trace.whole((self._began, now), verdict.value, tokens, failed=verdict is Verdict.FAILED)
+            whole = Whole(verdict.value, tokens, ",".join(dict.fromkeys(self._measures)))
+            self._trace.whole((self._began, now), whole, failed=verdict is Verdict.FAILED)

@@ -24,6 +24,10 @@ def test_the_model_is_read_as_the_resource_is() -> None:
     assert review(model, POOLS) == found_in(broken)
 
 
+def saving(measure: str, *steps: dict[str, Any]) -> dict[str, Any]:
+    return spec_of(*steps, budget={"tokens": 100, "degrade": [{"measure": measure}]})
+
+
 _CASES: list[tuple[str, dict[str, Any], str, Reason, str]] = [
     ("empty", spec_of(), "spec.steps", Reason.INVALID_STEP, "write at least one"),
     (
@@ -229,6 +233,36 @@ _CASES: list[tuple[str, dict[str, Any], str, Reason, str]] = [
         "spec.steps[1].retryStrategy.backoff.cap",
         Reason.INVALID_STEP,
         "below the first wait of 10s",
+    ),
+    (
+        "a smaller model, where there is one model",
+        saving("SmallerModel", {"name": "a", "llm": llm()}),
+        "spec.budget.degrade[0].measure",
+        Reason.INVALID_BUDGET,
+        "no step has a second pool",
+    ),
+    (
+        "a smaller model among those that nobody has measured",
+        saving(
+            "SmallerModel", {"name": "a", "llm": {**llm(), "pools": [{"name": "small"}, {"name": "llama-8b"}]}}
+        ),
+        "spec.steps[0].llm.pools[0].quality",
+        Reason.INVALID_BUDGET,
+        "write it, 0 to 1",
+    ),
+    (
+        "fewer branches of a row",
+        saving("FewerBranches", {"name": "a", "llm": llm()}),
+        "spec.budget.degrade[0].measure",
+        Reason.INVALID_BUDGET,
+        "no step fans out or chooses",
+    ),
+    (
+        "Soft steps, where all are Hard",
+        saving("SkipSoft", {"name": "a", "llm": llm(), "withItems": ["x"]}),
+        "spec.budget.degrade[0].measure",
+        Reason.INVALID_BUDGET,
+        "set dependency: Soft on one",
     ),
     (
         "a workflow that runs itself",

@@ -9,7 +9,7 @@ import pytest
 
 from tidepool_operator.__main__ import main
 from tidepool_operator.backtest.plant import Arrivals, Engine, Plant, Seen
-from tidepool_operator.backtest.policies import Hpa, Knative, Oracle, Ours, Static
+from tidepool_operator.backtest.policies import Oracle, Ours, Static
 from tidepool_operator.backtest.replay import Demand, Requests, Targets, binned, foreseen, needed, played, replay
 from tidepool_operator.scaling.model import ScalingSpec
 
@@ -59,30 +59,6 @@ def test_hours_count_from_asking_to_the_end_of_the_drain() -> None:
     assert plant.replicas == 1
     plant.advance(Arrivals(0.0, 0.0, 0.0), 1.0)
     assert plant.gpu_seconds > 40 * TICK * 3 + 1
-
-
-@pytest.mark.parametrize(
-    ("metric", "replicas", "wanted"),
-    [
-        (200.0, 4, 8),  # "if the current metric value is 200m, and the desired value is 100m, ... doubled"
-        (50.0, 4, 2),  # "if the current value is instead 50m, the number of replicas will be halved"
-        (105.0, 4, 4),  # within the tolerance of a tenth
-    ],
-)
-def test_an_hpa_answers_as_its_documentation_says(metric: float, replicas: int, wanted: int) -> None:
-    hpa = Hpa(lambda _: metric, 100.0, window_seconds=0.0)
-
-    assert hpa(0.0, Seen(replicas, 0), replicas, None) == wanted
-
-
-def test_knative_divides_the_whole_by_the_target_and_never_shrinks_in_panic() -> None:
-    """pkg/autoscaler/scaling: ceil(total / target); from twice the ready pods on it panics for 60 s."""
-    knative = Knative(target=10.0)
-    assert knative(0.0, Seen(3, 0, running=10.0), 3, None) == 3
-    assert knative(15.0, Seen(3, 0, running=10.0, waiting=35.0), 3, None) == 7
-
-    assert knative(30.0, Seen(7, 0, running=1.0), 7, None) == 7
-    assert knative(200.0, Seen(7, 0, running=1.0), 7, None) < 7
 
 
 class Paced:

@@ -1,6 +1,7 @@
 """A watch that has gone quiet is found, and what it did not tell is mended."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from tidepool_operator.cluster.canary import Canary
@@ -20,9 +21,9 @@ class Cluster:
         self.items = list(items)
         self.lists = 0
 
-    async def list(self, *_: Any, **__: Any) -> list[Object]:
+    async def pages(self, *_: Any, **__: Any) -> AsyncIterator[list[Object]]:
         self.lists += 1
-        return self.items
+        yield self.items
 
     async def get(self, _kind: Kind, namespace: str, name: str) -> Object:
         for found in self.items:
@@ -120,14 +121,14 @@ async def test_a_look_at_the_object_itself_is_only_for_what_two_lists_lack() -> 
 async def test_a_list_from_a_cache_that_lags_removes_nothing() -> None:
     cluster, store = Cluster(item("a", 1)), Store()
     pod(store, "a", 1)
-    listed, cluster.list = cluster.list, _empty  # type: ignore[method-assign]
+    listed, cluster.pages = cluster.pages, _empty  # type: ignore[method-assign]
     watched = canary(cluster, store)
     await watched.sweep(POD)
     await watched.sweep(POD)
-    cluster.list = listed  # type: ignore[method-assign]
+    cluster.pages = listed  # type: ignore[method-assign]
 
     assert store.get(POD, Key("default", "a")) is not None
 
 
-async def _empty(*_: Any, **__: Any) -> list[Object]:
-    return []
+async def _empty(*_: Any, **__: Any) -> AsyncIterator[list[Object]]:
+    yield []

@@ -1,6 +1,7 @@
 """The Lease's rules, and the real Lease."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 from pools.live import Live, eventually
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.election import DURATION_SECONDS, RENEW_DEADLINE_SECONDS, Election, Record, Step
-from tidepool_operator.cluster.kinds import CONFIG_MAP, LEASE
+from tidepool_operator.cluster.kinds import CONFIG_MAP, LEASE, Object
 from tidepool_operator.cluster.lease import Lease
-from tidepool_operator.errors import NotLeader
+from tidepool_operator.errors import NotFound, NotLeader
 
 THEIRS = Record(holder="other", version="1")
 
@@ -76,6 +77,50 @@ def test_two_candidates_never_lead_at_once(looks: list[tuple[int, float]], skews
 
 async def forever() -> None:
     await asyncio.Event().wait()
+
+
+class Leases:
+    """An API server that has one Lease, and takes everything."""
+
+    def __init__(self) -> None:
+        self.version = 0
+
+    async def get(self, *_: Any) -> Object:
+        raise NotFound("none yet")
+
+    async def create(self, _kind: Any, _namespace: str, item: Object) -> Object:
+        return self._stored(item)
+
+    async def patch(self, _kind: Any, _namespace: str, _name: str, change: Object) -> Object:
+        return self._stored(change)
+
+    def _stored(self, item: Object) -> Object:
+        self.version += 1
+        return {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
+
+
+@pytest.mark.parametrize(("error", "ends"), [(NotLeader("fenced"), False), (KeyError("a defect"), True)])
+async def test_a_write_that_the_fence_stopped_ends_leadership_and_a_defect_the_process(
+    error: Exception, ends: bool
+) -> None:
+    led = asyncio.Event()
+
+    async def fail() -> None:
+        led.set()
+        raise error
+
+    async def lead() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    api: Any = Leases()
+    running = asyncio.create_task(Lease(api, "ns", "lease", "me").run(lead))
+    await asyncio.wait_for(led.wait(), 10)
+    await asyncio.wait([running], timeout=10 if ends else 0.1)
+
+    assert running.done() is ends
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.apiserver

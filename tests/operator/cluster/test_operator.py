@@ -13,6 +13,7 @@ from tidepool_operator.cluster.kinds import (
     AGENT_WORKFLOW,
     CONFIG_MAP,
     DEPLOYMENT,
+    ENDPOINT_SLICE,
     EVENT,
     MODEL_POOL,
     OWNED,
@@ -24,6 +25,8 @@ from tidepool_operator.cluster.kinds import (
 from tidepool_operator.errors import WatchesEnded
 
 pytestmark = pytest.mark.apiserver
+
+SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 async def pods(live: Live, count: int) -> list[Object]:
@@ -253,6 +256,26 @@ async def test_a_pool_may_be_scaled_by_others_through_its_scale_subresource(live
         await pods(live, 3)
 
     assert "tidepool.dev/pool=llama" in scale["status"]["selector"]
+
+
+async def test_a_pod_is_known_to_gateways_before_it_is_ready(live: Live) -> None:
+    """Else the last old pod of a rollout without surge is gone before anybody sends to the first new one."""
+    async with live.operator():
+        await live.create(replicas=1)
+        [pod] = await eventually(lambda: live.list(POD), "a pod")
+        await live.bring_up(pod["metadata"]["name"], ready=False)
+        address = {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}
+        await live.edit(POD, pod["metadata"]["name"], {"status": address}, "status")
+
+        async def listed() -> bool:
+            slices = await live.list(ENDPOINT_SLICE)
+            peers = [one for one in slices if one["metadata"]["labels"].get(SERVICE_LABEL) == "llama-peers"]
+            found = [entry for one in peers for entry in one.get("endpoints") or []]
+            return any(one["addresses"] == ["10.1.2.3"] and one["conditions"]["ready"] for one in found)
+
+        await eventually(listed, "whoever resolves the pool's peers finds the pod")
+
+        assert (await live.condition())["status"] == "False"
 
 
 async def test_events_tell_people_once(live: Live) -> None:

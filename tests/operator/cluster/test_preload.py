@@ -2,6 +2,7 @@
 
 import pytest
 
+from cluster import tools
 from pools.live import NAMESPACE, Live, eventually
 from tidepool_api import contract
 from tidepool_operator.cluster.kinds import DEPLOYMENT, JOB, MODEL_POOL, POD, Object
@@ -66,6 +67,7 @@ async def test_a_model_is_loaded_by_a_job_and_then_there_are_pods(live_alone: Li
         assert [name for name in before if name.startswith("Job/")], "there was one"
 
 
+@pytest.mark.skipif(tools.kubernetes_version() < (1, 35), reason="images are volumes by default since 1.35")
 async def test_an_image_of_files_is_a_volume_of_pods_that_the_strictest_standard_lets_in(live: Live) -> None:
     await restricted(live)
     uri = "oci://registry.local:5000/acme/llama:v1#fp8"

@@ -1,5 +1,6 @@
 """The cache of what the watches told."""
 
+import json
 from typing import Any
 
 import pytest
@@ -79,6 +80,34 @@ def test_what_nobody_reads_takes_no_memory() -> None:
     assert found["spec"] == {"nodeName": "n1", "containers": [{"name": "engine", "resources": limits}]}
     assert found["status"] == {"phase": "Running"}
     assert "managedFields" not in found["metadata"]
+
+
+def test_of_a_container_only_what_plans_read_is_kept() -> None:
+    store = Store()
+    told = {
+        "name": "engine",
+        "image": "x",
+        "imageID": "sha256:1",
+        "ready": True,
+        "lastState": {},
+        "restartCount": 0,
+    }
+    store.put(POD, item("p", spec={}, status={"containerStatuses": [told]}))
+    found = store.get(POD, Key("default", "p"))
+
+    assert found is not None
+    assert found["status"]["containerStatuses"] == [{"name": "engine", "ready": True, "restartCount": 0}]
+
+
+def test_words_that_thousands_of_objects_say_are_kept_once() -> None:
+    store = Store()
+    for name in ("a", "b"):
+        store.put(POD, json.loads(json.dumps(item(name, spec={}, status={"phase": "Running and well"}))))
+    first, second = (store.get(POD, Key("default", name)) for name in ("a", "b"))
+
+    assert first is not None
+    assert second is not None
+    assert first["status"]["phase"] is second["status"]["phase"]
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(MODEL_POOL, Key("default", "a")), (SERVICE, LLAMA)])

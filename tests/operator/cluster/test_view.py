@@ -15,12 +15,12 @@ from tidepool_operator.view import View, pod_state
 SCALING = {"minReplicas": 0, "maxReplicas": 4}
 
 
-def view(*pools: Object, tls: bool = False) -> tuple[View, Store]:
+def view(*pools: Object, tls: bool = False, **more: Any) -> tuple[View, Store]:
     store = Store()
     for raw in pools:
         store.put(MODEL_POOL, raw)
     nobody: Any = None
-    return View(Api(nobody), store, dict, lambda _: None, lambda: True, tls=tls), store
+    return View(Api(nobody), store, dict, lambda _: None, lambda: True, tls=tls, **more), store
 
 
 def changed(raw: Object, **spec: Any) -> Object:
@@ -130,15 +130,15 @@ def test_gateways_keep_a_pool_whose_edit_is_unsound_and_lose_one_that_is_gone() 
 
 
 def test_gateways_get_the_workflows_that_are_accepted_as_they_stand() -> None:
-    seen, store = view()
+    seen, store = view(hosts=lambda namespace: {"default": ("search.tools",)}[namespace])
     for name, accepted, judged in (("sound", "True", 2), ("broken", "False", 2), ("edited", "True", 1)):
         condition = {"type": "Accepted", "status": accepted, "observedGeneration": judged}
         metadata = {"namespace": "default", "name": name, "uid": name, "generation": 2, "resourceVersion": "1"}
         spec = {"steps": [{"name": name}]}
         store.put(AGENT_WORKFLOW, {"metadata": metadata, "spec": spec, "status": {"conditions": [condition]}})
 
-    assert [(found.name, found.spec) for found in seen.workflows()] == [
-        ("default/sound", {"steps": [{"name": "sound"}]})
+    assert [(found.name, found.spec, found.hosts) for found in seen.workflows()] == [
+        ("default/sound", {"steps": [{"name": "sound"}]}, ("search.tools",))
     ]
 
 

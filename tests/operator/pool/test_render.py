@@ -369,6 +369,17 @@ def test_nobody_but_the_named_ones_reaches_the_traffic_port() -> None:
     assert {"podSelector": {"matchLabels": {"app": "web"}}} in sources
 
 
+def test_nobody_reaches_an_engine_and_only_gateways_and_the_operator_reach_control() -> None:
+    (policy,) = [item["spec"] for item in rendered().objects if item["kind"] == "NetworkPolicy"]
+    sources = {entry["port"]: rule.get("from") for rule in policy["ingress"] for entry in rule["ports"]}
+
+    assert policy["podSelector"]["matchLabels"] == {"tidepool.dev/pool": "llama"}, "every pod of the pool"
+    assert policy["policyTypes"] == ["Ingress"], "what no rule names is closed"
+    assert set(sources) == {8080, 8081, 8082}, "not the engine's 8000"
+    components = [peer["podSelector"]["matchLabels"] for peer in sources[8082]]
+    assert components == [{"tidepool.dev/component": "gateway"}, {"tidepool.dev/component": "operator"}]
+
+
 TLS = replace(SETTINGS, tls=SidecarTLS("pod-tls", "tidepool-sidecar"))
 
 

@@ -91,7 +91,7 @@ def test_load(reading: PoolReading, current: int, replicas: int, reason: str, bi
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
 def test_pods_that_come(reading: PoolReading, current: int, replicas: int, reason: str, why: str) -> None:
-    memory = dataclasses.replace(settled(current, NOW), ready_pods=len(reading.ready()))
+    memory = dataclasses.replace(settled(current, NOW), ready_pods=reading.ready)
 
     decision, _ = decide(NOW, reading, SPEC, current, memory)
 

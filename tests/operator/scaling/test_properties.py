@@ -16,9 +16,11 @@ from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import (
     Behavior,
     Demand,
+    Forecast,
     Known,
     Memory,
     Missing,
+    Moment,
     PodReading,
     PodState,
     PoolReading,
@@ -73,6 +75,17 @@ def readings(sample: Any) -> st.SearchStrategy[PoolReading]:
     )
 
 
+rates = st.one_of(st.floats(0, 1e5), garbage)
+# Some ran out, some are garbage, some never came.
+forecasts = st.one_of(
+    st.none(),
+    st.builds(
+        Forecast,
+        st.floats(0, 900),
+        st.lists(st.builds(Moment, st.floats(NOW - 600, NOW + 5000), rates, rates), max_size=3).map(tuple),
+    ),
+)
+
 behaviors = st.builds(
     Behavior,
     st.sampled_from([0.0, 15.0, 300.0]),
@@ -98,6 +111,7 @@ def specs(draw: st.DrawFn) -> ScalingSpec:
         time_to_first_token_seconds=draw(st.sampled_from([None, 0.5, 5.0])),
         time_per_output_token_seconds=draw(st.sampled_from([None, 0.05])),
         idle_after_seconds=draw(st.sampled_from([0.0, 60.0, 600.0])),
+        predicts=draw(st.booleans()),
         scale_up=draw(behaviors),
         scale_down=draw(behaviors),
     )
@@ -107,11 +121,19 @@ def clamped(replicas: int, spec: ScalingSpec) -> int:
     return min(max(replicas, spec.min_replicas), spec.max_replicas)
 
 
-@given(specs(), st.lists(readings(anything), min_size=1, max_size=8), st.integers(0, 20), st.floats(1, 900))
-def test_bounds_hold_always(spec: ScalingSpec, past: list[PoolReading], replicas: int, seconds: float) -> None:
+@given(
+    specs(),
+    st.lists(readings(anything), min_size=1, max_size=8),
+    st.integers(0, 20),
+    st.floats(1, 900),
+    forecasts,
+)
+def test_bounds_hold_always(
+    spec: ScalingSpec, past: list[PoolReading], replicas: int, seconds: float, forecast: Forecast | None
+) -> None:
     memory = Memory()
     for tick, reading in enumerate(past):
-        decision, memory = decide(NOW + tick * seconds, reading, spec, replicas, memory)
+        decision, memory = decide(NOW + tick * seconds, reading, spec, replicas, memory, forecast)
         assert spec.min_replicas <= decision.replicas <= spec.max_replicas
         assert decision.reason
         assert decision.message.startswith(("recommended: ", str(replicas)))
@@ -131,7 +153,7 @@ def test_a_gap_never_shrinks(
     serving[0] = dataclasses.replace(serving[0], state=PodState.READY, **{hole: data.draw(gaps)})
     reading = dataclasses.replace(data.draw(readings(known)), pods=tuple(serving))
 
-    decision, _ = decide(NOW + 4000, reading, spec, current, memory)
+    decision, _ = decide(NOW + 4000, reading, spec, current, memory, data.draw(forecasts))
 
     # An idle pool may go to zero although nobody knows its KV use: no request has any.
     assert decision.replicas >= clamped(current, spec) or (hole == "kv_usage" and decision.reason == "Idle")
@@ -144,7 +166,8 @@ def test_silent_gateways_never_shrink(
     demand = dataclasses.replace(reading.demand, in_flight=data.draw(gaps))
     memory = Memory(since=NOW - 9000, replicas=current, decided=current, idle_since=NOW - 9000)
 
-    decision, _ = decide(NOW, dataclasses.replace(reading, demand=demand), spec, current, memory)
+    silent = dataclasses.replace(reading, demand=demand)
+    decision, _ = decide(NOW, silent, spec, current, memory, data.draw(forecasts))
 
     assert decision.replicas >= clamped(current, spec)
 
@@ -180,7 +203,7 @@ def test_more_demand_never_yields_fewer(
         replicas=current,
         decided=current,
         idle_since=NOW - 9000,
-        ready_pods=len(less.ready()),
+        ready_pods=less.ready,
         ready_pods_since=NOW - 9000,
     )
 

@@ -124,3 +124,34 @@ def test_scores_and_records_show_the_pick(pool: PoolState, clock: Any) -> None:
     assert pool.scores(prompt(1), clock(), (first(pool).key,)).count("harm=") == 3  # for a retry
     assert all(part in scores for part in ("wait=", "prefill=", "stall=", "decode=", "memory=", "adapter="))
     assert (decisions[0].pool, len(decisions[0].pods), decisions[0].reason) == ("ns/p", 4, "predicted")
+
+
+def test_streams_to_idle_pods_spread_although_one_was_slow_while_it_had_work(clock: Any) -> None:
+    """What is never picked cannot show that it has come to itself."""
+    pool = PoolState(FleetPool.model_validate({"name": "ns/p", "models": ["m"]}), GatewayMetrics(), clock)
+    pool.set_pods(endpoints(2))
+    usual, slow = pool.pods.values()
+    seq = 0
+
+    def heartbeats(count: int) -> None:
+        nonlocal seq
+        for _ in range(count):
+            seq += 1
+            clock.pass_(1.0)
+            for pod in (usual, slow):
+                pool.pod_heard(pod, replace(READY, seq=seq, kv_capacity_tokens=100_000))
+
+    def chosen() -> set[str]:
+        held = [must_pick(pool, prompt(100 + number)) for number in range(3)]
+        for reservation in held:
+            reservation.close(Outcome.CANCELLED, clock())
+        return {reservation.endpoint.key for reservation in held}
+
+    heartbeats(1)
+    for tokens in [500, 2000, 8000] * 20:
+        usual.learned.started(tokens, tokens / 10_000)
+        slow.learned.started(tokens, tokens / 1_000)
+
+    assert chosen() == {usual.key}
+    heartbeats(90)
+    assert chosen() == {usual.key, slow.key}

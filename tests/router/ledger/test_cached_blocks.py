@@ -28,8 +28,9 @@ class Engine:
         """Cached tokens of a prompt, as predicted and as counted."""
         text = b"".join(token.to_bytes(_BYTES_PER_TOKEN, "big") for token in tokens)
         facts = RequestFacts(Api.CHAT, "/", "m", prompt_bytes=len(text), prefix=chain(text))
-        predicted = self.belief.estimate(facts).cached_tokens
-        self.belief.took_in(facts)
+        estimate, prefix, found = self.belief.look(facts)
+        predicted = estimate.cached_tokens
+        self.belief.took_in(prefix, found)
         keys = block_keys(tokens, self.cache.block_size, "")
         admitted = self.cache.admit(keys, len(tokens))
         assert admitted is not None

@@ -1,13 +1,17 @@
 """Hashes of a prompt's beginnings: two texts share as many of them as they share borders."""
 
+import json
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripted.examples import examples
 from tidepool_router.facts import Api, RequestFacts
-from tidepool_router.ledger.chain import BORDERS, LONGEST_BYTES, chain, seed_of, with_adapter
+from tidepool_router.ledger.chain import BORDERS, LONGEST_BYTES, canonical, chain, seed_of, with_adapter
 from tidepool_router.wire.body import inspect
+from tidepool_router.wire.front import read_front
 
 SALT = b"abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -62,6 +66,37 @@ def test_clients_that_write_json_differently_share_their_prefix() -> None:
     spaced = b'{"model": "m", "messages": [{"role": "user", "content": "%b"}]}' % text.encode()
 
     assert facts(compact).prefix == facts(spaced).prefix != ()
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='"\\ \n,:{}[]ü', max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@examples(20)
+@given(_values, st.integers(0, 10_000), st.sampled_from([None, 2]))
+def test_half_a_text_loses_the_same_spaces_as_all_of_it(value: Any, cut: int, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent).encode()
+    whole, half = bytes(canonical(text)), bytes(canonical(text[: cut % (len(text) + 1)]))
+
+    assert whole == json.dumps(value, separators=(",", ":")).encode()
+    assert whole.startswith(half)
+
+
+def test_a_long_prompt_that_is_written_with_spaces_begins_like_one_without() -> None:
+    messages = [
+        {"role": "user", "content": f"message {number} says as much as people say"} for number in range(9000)
+    ]
+    body = {"messages": messages, "model": "m"}
+    spaced, compact = (json.dumps(body, separators=how).encode() for how in ((", ", ": "), (",", ":")))
+
+    assert len(compact) > LONGEST_BYTES
+    assert facts(spaced).prefix == facts(compact).prefix
+    front = read_front(Api.CHAT, "/v1/chat/completions", spaced[:300_000], len(spaced))
+    assert front is not None
+    assert front.facts.prefix == facts(compact).prefix[: len(front.facts.prefix)] != ()
 
 
 def test_the_next_turn_begins_with_the_one_before() -> None:

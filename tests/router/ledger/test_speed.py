@@ -82,6 +82,67 @@ def test_a_pod_that_has_shown_its_speed_keeps_it() -> None:
     assert odd.prompt_token_seconds == before
 
 
+def slowed(times: float, kind: str = "") -> tuple[PodSpeed, PodSpeed]:
+    """A usual pod, and one that was so many times slower while it had work; both of that kind."""
+    pool = PoolSpeed()
+    usual, slow = PodSpeed(pool), PodSpeed(pool)
+    if kind:
+        usual.join(kind)
+        slow.join(kind)
+    for tokens in [500, 3000, 8000] * 40:
+        usual.started(tokens, 0.05 + tokens / 10_000)
+        slow.started(tokens, times * (0.05 + tokens / 10_000))
+        usual.stepped(8.0, 0.01)
+        slow.stepped(8.0, times * 0.01)
+    return usual, slow
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "rest_seconds", "low", "high", "why"),
+    [
+        ("", 3.0, 2, 1.6, 3.0, "a pause between two requests changes little"),
+        ("", 3.0, 120, 1.0, 1.15, "after two minutes it is as any other"),
+        ("", 0.4, 120, 0.85, 1.0, "what was fast is no more sought for it either"),
+        ("l4", 3.0, 120, 1.0, 1.15, "nor does its kind make it slow"),
+    ],
+)
+def test_a_pod_that_rests_is_believed_to_be_as_the_others(
+    kind: str, times: float, rest_seconds: int, low: float, high: float, why: str
+) -> None:
+    usual, slow = slowed(times, kind)
+    for _ in range(rest_seconds):  # as heartbeats tell
+        usual.rested(1.0)
+        slow.rested(1.0)
+
+    assert low <= slow.prompt_token_seconds / usual.prompt_token_seconds <= high, why
+    assert low <= slow.step_seconds / usual.step_seconds <= high, why
+
+
+def test_a_pod_of_a_slow_kind_rests_without_becoming_a_fast_one() -> None:
+    pool = PoolSpeed()
+    fast, slow = PodSpeed(pool), PodSpeed(pool)
+    fast.join("h100")
+    slow.join("l4")
+    for tokens in [500, 3000, 8000] * 40:
+        fast.started(tokens, 0.05 + tokens / 10_000)
+        slow.started(tokens, 4 * (0.05 + tokens / 10_000))
+
+    fast.rested(600.0)
+    slow.rested(600.0)
+
+    assert slow.prompt_token_seconds > 2.5 * fast.prompt_token_seconds
+
+
+def test_a_pod_that_is_slow_after_its_rest_too_shows_it_sooner_than_before() -> None:
+    usual, slow = slowed(3.0)
+    slow.rested(120.0)
+    for tokens in (500, 3000, 8000):
+        usual.started(tokens, 0.05 + tokens / 10_000)
+        slow.started(tokens, 3 * (0.05 + tokens / 10_000))
+
+    assert slow.prompt_token_seconds > 1.2 * usual.prompt_token_seconds
+
+
 def test_kinds_are_bounded() -> None:
     pool = PoolSpeed()
     for kind in range(100):
@@ -113,7 +174,7 @@ def test_answers_that_do_not_stream_teach_both() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["started", "stepped"]),
+            st.sampled_from(["started", "stepped", "rested"]),
             st.integers(0, 10**7),
             st.floats(0, 1e6, allow_subnormal=False),
         ),
@@ -123,7 +184,7 @@ def test_answers_that_do_not_stream_teach_both() -> None:
 def test_no_answer_makes_a_figure_that_cannot_be(answers: list[tuple[str, int, float]]) -> None:
     speed = PodSpeed(PoolSpeed())
     for kind, amount, seconds in answers:
-        getattr(speed, kind)(amount, seconds)
+        getattr(speed, kind)(*((seconds,) if kind == "rested" else (amount, seconds)))
 
     figures = [
         speed.prompt_token_seconds,

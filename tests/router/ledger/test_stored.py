@@ -22,7 +22,7 @@ def told(cache: EngineCache, index: PrefixIndex, known: int = 0) -> int:
 def test_another_gateway_knows_a_prompt_from_the_report() -> None:
     cache, other = EngineCache(TokenEstimator()), PrefixIndex()
     slot = other.join()
-    cache.took_in(facts(11, 12, 13))
+    cache.took_in(*cache.look(facts(11, 12, 13))[1:])
 
     told(cache, other)
 
@@ -33,12 +33,12 @@ def test_a_beginning_that_is_used_again_stays_at_the_other_gateway_too() -> None
     cache, other = EngineCache(TokenEstimator()), PrefixIndex()
     slot = other.join()
     other.resize(slot, 4 * BORDERS[0])
-    cache.took_in(facts(11, 12))
-    cache.took_in(facts(21))
+    cache.took_in(*cache.look(facts(11, 12))[1:])
+    cache.took_in(*cache.look(facts(21))[1:])
     known = told(cache, other)
 
-    cache.took_in(facts(11, 12))  # from the cache: nothing new but that it was used
-    cache.took_in(facts(31, 32))
+    cache.took_in(*cache.look(facts(11, 12))[1:])  # from the cache: nothing new but that it was used
+    cache.took_in(*cache.look(facts(31, 32))[1:])
     told(cache, other, known)
 
     assert dict(other.match((11, 12))) == {slot: BORDERS[1]}
@@ -47,12 +47,12 @@ def test_a_beginning_that_is_used_again_stays_at_the_other_gateway_too() -> None
 
 def test_a_request_finds_cached_what_went_in_before() -> None:
     cache = EngineCache(TokenEstimator())
-    assert cache.estimate(facts(1, 2, 3, 4)).cached_tokens == 0
+    assert cache.look(facts(1, 2, 3, 4))[0].cached_tokens == 0
 
-    cache.took_in(facts(1, 2, 3, 4))
+    cache.took_in(*cache.look(facts(1, 2, 3, 4))[1:])
 
     # Two of four borders, 64 tokens each, and half of the way to the third.
-    assert cache.estimate(facts(1, 2, 9, 9)).cached_tokens == 160
+    assert cache.look(facts(1, 2, 9, 9))[0].cached_tokens == 160
 
 
 @given(st.lists(st.tuples(st.integers(0, len(BORDERS) - 1), st.integers(0, 2**32 - 1)), max_size=300))

@@ -99,20 +99,6 @@ async def test_small_bodies_and_large_ones_take_turns_on_a_connection(start: Sta
     assert [seen.body for seen in engine.requests] == bodies
 
 
-async def test_a_body_that_names_its_model_last_is_waited_for(gateway: StartRouter) -> None:
-    async with ScriptedEngine() as engine:
-        heads = Heads(engine)
-        router = await gateway(engine.url, **SMALL)
-        beginning, rest = parts(post(last()), 300_000)
-        async with RawClient(router.port) as client:
-            await client.send(beginning)
-            await until(lambda: router.services.bodies_bytes > 250_000)
-            assert heads.seen.empty()
-            answer = await client.ask(rest)
-
-    assert (answer.status, engine.requests[0].body) == (200, last())
-
-
 @pytest.mark.parametrize(
     ("settings", "extra", "waits", "why"),
     [
@@ -137,7 +123,7 @@ async def test_a_sidecar_waits_for_the_model_only_where_it_matters(
         async with RawClient(router.port) as client:
             await client.send(beginning)
             if waits:
-                await until(lambda: router.services.bodies_bytes > 250_000)
+                await until(lambda: router.services.spools.held_bytes)
                 assert heads.seen.empty(), why
             else:
                 await heads.next()

@@ -9,6 +9,8 @@ import pytest
 from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import JSON_ANSWER, ScriptedEngine, Seen
+from tidepool_router.proxy.limits import Limits
+from tidepool_router.proxy.upstream import ConnectionPools
 
 
 @pytest.fixture
@@ -314,3 +316,16 @@ async def test_a_request_id_of_the_engine_does_not_stand_beside_the_routers(
         head = await client.until(b"\r\n\r\n")
 
     assert head.lower().count(b"x-request-id: ") == head.count(b"x-request-id: mine") == 1
+
+
+async def test_a_pool_is_not_forgotten_between_the_look_for_a_connection_and_its_making() -> None:
+    """Else the connection would be in a pool that nobody knows: not used again, and not closed when it is old."""
+    pools = ConnectionPools(Limits())
+    pool = pools.at("127.0.0.1", 1)
+    assert pool.take() is None
+
+    pools._trim()
+    assert pools.at("127.0.0.1", 1) is pool
+    pools._trim()
+    assert pools.at("127.0.0.1", 1) is not pool
+    await pools.close()

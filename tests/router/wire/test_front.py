@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripted.examples import examples
-from tidepool_router.facts import Api
+from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.wire.body import inspect
-from tidepool_router.wire.front import read_front, rename_front
+from tidepool_router.wire.front import read_front, rename_front, told_of, with_told
 from tidepool_router.wire.models import NOTHING, Body
 
 PATH = "/v1/chat/completions"
@@ -120,3 +120,28 @@ def test_fields_of_a_form_are_known_before_its_file_has_come() -> None:
     late = read_front(Api.TRANSCRIPTIONS, "/v1/audio/transcriptions", file, 80_000, FORM)
     assert late is not None
     assert late.facts.model == ""
+
+
+@pytest.mark.parametrize("model", ["tiny", "модель", 'a"b\r\n'])
+def test_what_a_gateway_tells_of_a_body_arrives_in_a_header(model: str) -> None:
+    facts = RequestFacts(Api.CHAT, "/", "alias", stream=True, max_tokens=0, choices=3)
+    told = told_of(facts, model)
+    heard = with_told(RequestFacts(Api.CHAT, "/", "", prompt_bytes=7), told)
+
+    assert told.isascii()
+    assert told.decode().isprintable()
+    assert heard == RequestFacts(Api.CHAT, "/", model, stream=True, max_tokens=0, choices=3, prompt_bytes=7)
+
+
+@pytest.mark.parametrize("told", [b"", b"tiny", b"[]", b'{"stream":true}', b'{"model":7}', b'{"model":"\xff"}'])
+def test_what_cannot_be_read_tells_nothing(told: bytes) -> None:
+    facts = RequestFacts(Api.CHAT, "/", "")
+
+    assert with_told(facts, told) == facts
+
+
+def test_a_later_release_may_tell_more_and_nobody_is_believed_beyond_reason() -> None:
+    told = b'{"model":"m","n":99999999,"max_tokens":-1,"what":"ever"}'
+    heard = with_told(RequestFacts(Api.CHAT, "/", ""), told)
+
+    assert (heard.model, heard.choices, heard.max_tokens) == ("m", 1024, None)

@@ -90,6 +90,15 @@ async def test_any_text_that_a_model_or_a_tool_may_say_comes_back_as_it_was(
     assert (await other.claim("gateway-2", 10.0, 10))[0].endings == {Key("plan"): ending}
 
 
+async def test_what_a_run_made_is_read_back_with_who_made_it(journal: SqlJournal) -> None:
+    fence = await journal.accept(accepted(), "a", 15.0)
+    made = Ending(Phase.SUCCEEDED, output=Output("found", None, 12, "default/small", 7))
+    await journal.commit("r1", fence, Key("a", 1, "sub#1/"), made)
+
+    assert await journal.recorded("r1") == (accepted(), {Key("a", 1, "sub#1/"): made})
+    assert await journal.recorded("r2") is None
+
+
 async def test_a_lease_that_is_kept_is_not_taken_over(stores: Stores, journal: SqlJournal) -> None:
     await journal.accept(accepted(), "gateway-1", 10.0)
     stores.now = 109.0

@@ -101,3 +101,41 @@ async def test_a_gateway_that_keeps_nothing_says_so(place: Start) -> None:
     here = await place(SPEC)
 
     assert (await ask(here.rooms, "PUT", "/runs/u1", order()))[0] == 501
+
+
+async def test_who_looks_sees_all_runs_and_how_their_time_went_without_their_texts(place: Start) -> None:
+    async def engine(seen: Seen) -> None:
+        if "secret" in json.dumps(json.loads(seen.body)["messages"]):
+            await seen.answer(b'{"error": {"message": "no \'secret\' here"}}', status=b"400 Bad Request")
+        else:
+            await echo(seen)
+
+    here = await place(SPEC, engine=engine)  # without a store
+    await here.chat("why")
+    await here.chat("secret")
+
+    _, found = await ask(here.rooms, "GET", "/runs/of/default/research")
+    told = [await ask(here.rooms, "GET", f"/runs/told/{run['id']}") for run in found["runs"]]
+    failed, well = (story for _, story in told)
+
+    assert [run["phase"] for run in found["runs"]] == ["Failed", "Succeeded"]
+    assert "secret" not in json.dumps([found, failed, well])
+    assert [event["phase"] for event in well["events"]] == ["Running", "Succeeded"]
+    ended = well["events"][1]
+    assert (ended["pool"], ended["promptTokens"], ended["queueSeconds"]) == ("default/pool", 5, 0.0)
+    assert well["deadline"] > well["summary"]["created"]
+    assert (await ask(here.rooms, "GET", "/runs/told/run-none"))[0] == 404
+    assert (await ask(here.rooms, "GET", "/runs/of/default/none"))[1] == {"runs": []}
+
+
+async def test_a_streamed_answer_tells_when_its_first_token_came_and_a_whole_one_cannot(place: Start) -> None:
+    first = {**SPEC["steps"][0], "name": "first"}  # type: ignore[index]
+    here = await place({**SPEC, "steps": [first, {**SPEC["steps"][0], "depends": "first"}]})  # type: ignore[index]
+    await here.chat("why")  # whose last step is asked for a stream
+
+    _, found = await ask(here.rooms, "GET", "/runs/of/default/research")
+    _, told = await ask(here.rooms, "GET", f"/runs/told/{found['runs'][0]['id']}")
+    seconds = {event["step"]: event["firstSeconds"] for event in told["events"] if event["phase"] == "Succeeded"}
+
+    assert seconds["first"] is None
+    assert seconds["a"] >= 0.0

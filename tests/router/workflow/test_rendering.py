@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tidepool_router.workflow.core.texts import data_of
 from tidepool_router.workflow.rendering import Renderer, RenderError
 
 VALUES: dict[str, Any] = {
@@ -79,3 +80,8 @@ async def test_a_template_that_burns_is_stopped_and_the_next_one_works(
         await renderer.render(template, VALUES)
 
     assert await renderer.render("{{ input.n + 1 }}", VALUES) == "4"
+
+
+def test_an_answer_may_hold_a_tab_in_its_strings_as_engines_grammars_let_it() -> None:
+    assert data_of('{"queries": ["spring\ttide"]}') == {"queries": ["spring\ttide"]}
+    assert data_of('{"queries": ["spring') is None

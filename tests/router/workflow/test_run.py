@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tidepool_router.workflow.core.run import Run
+from tidepool_api.workflow import Measure
+from tidepool_router.workflow.core.board import EXIT_CALLS, MAX_CALLS
+from tidepool_router.workflow.core.run import Entry, Run
 from tidepool_router.workflow.core.states import (
     Call,
     Compose,
@@ -13,9 +15,11 @@ from tidepool_router.workflow.core.states import (
     Ending,
     Expand,
     Finish,
+    Keep,
     Key,
     Output,
     Phase,
+    Save,
     Stop,
     TimeOut,
     Verdict,
@@ -286,7 +290,7 @@ def test_a_spent_budget_skips_soft_steps_and_asks_for_the_cheapest() -> None:
     effects = run.ended(Key("a"), DONE, 1.0)
 
     assert [effect.cheap for effect in effects if isinstance(effect, Call)] == [True]
-    assert run.works["nice"].reason == "the budget is spent, and the step is Soft"
+    assert run.works["nice"].reason == "left out for the budget: the step is Soft"
 
 
 def test_a_spent_budget_leaves_out_items_that_have_not_begun_and_the_run_says_so() -> None:
@@ -307,9 +311,67 @@ def test_a_spent_budget_leaves_out_items_that_have_not_begun_and_the_run_says_so
     assert [unit.phase for unit in run.works["a"].units] == [Phase.SUCCEEDED, Phase.OMITTED, Phase.OMITTED]
     assert run.verdict is Verdict.SUCCEEDED
     assert run.reason == (
-        "degraded, for its budget is spent: the pools of least quality, 2 of 3 items of a, the step nice, "
-        "1 of 2 items of b"
+        "degraded for the budget: all but the pools of least quality from 120 tokens on, 2 of 3 items of a, "
+        "the step nice, 1 of 2 items of b"
     )
+
+
+def test_a_budget_degrades_in_the_order_that_is_declared() -> None:
+    order = [("SkipSoft", 50), ("FewerBranches", 80), ("SmallerModel", 120)]
+    degrade = [{"measure": measure, "atPercent": at} for measure, at in order]
+    run, _ = begun(
+        {"name": "a", "withItems": [1, 2, 3, 4], "maxParallel": 1},
+        {"name": "nice", "depends": "a", "dependency": "Soft"},
+        {"name": "b", "depends": "a"},
+        budget={"tokens": 100, "degrade": degrade},
+    )
+
+    assert run.used(49, 1.0) == []
+    assert run.used(1, 1.0) == [Save(Measure.SKIP_SOFT, 50)]
+    assert run.works["nice"].phase is Phase.OMITTED
+    assert called(run.ended(Key("a", 0), DONE, 1.0)) == ["a[1]"]  # all branches still
+    assert run.used(31, 1.0) == [Save(Measure.FEWER_BRANCHES, 81)]
+    [call] = run.ended(Key("a", 1), DONE, 1.0)
+    assert isinstance(call, Call)
+    assert (call.key, call.cheap) == (Key("b"), False)
+    assert run.used(60, 1.0) == [Save(Measure.SMALLER_MODEL, 141)]
+    assert run.measures == {Measure.SKIP_SOFT: 50, Measure.FEWER_BRANCHES: 81, Measure.SMALLER_MODEL: 141}
+
+    # What it did without is told also where it fails.
+    run.ended(Key("b"), Ending(Phase.FAILED, "no"), 2.0)
+    assert run.reason == (
+        "b Failed: no; degraded for the budget: the step nice, 2 of 4 items of a, all but the pools of least "
+        "quality from 141 tokens on"
+    )
+
+
+def test_what_runs_inside_does_without_for_the_outer_budget() -> None:
+    inner = planned(
+        {"name": "i", "withItems": [1, 2], "maxParallel": 1}, {"name": "n", "dependency": "Soft", "depends": "i"}
+    )
+    run, _ = begun({"name": "sub", "workflow": {"name": "inner"}}, budget={"tokens": 100})
+    [call] = run.entered(Key("sub"), 1, Entry(inner), 0.0)
+    run.used(100, 1.0, "sub#1/")
+
+    assert isinstance(call, Call)
+    assert run.ended(call.key, DONE, 1.0) == [Compose("sub#1/")]
+    run.composed("x", 1.0, "sub#1/")
+    run.ended(Key("sub"), DONE, 1.0)
+    run.composed("x", 1.0)
+    assert run.reason == (
+        "degraded for the budget: all but the pools of least quality from 100 tokens on, "
+        "1 of 2 items of sub#1/i, the step sub#1/n"
+    )
+
+
+def test_a_run_that_is_taken_over_goes_on_doing_without() -> None:
+    plan = planned({"name": "a"}, {"name": "b", "depends": "a", "dependency": "Soft"}, budget={"tokens": 5})
+    known = {Key("a"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=7))}
+    run = Run(plan, deadline=60.0, ended_before=known)
+
+    assert run.begin(0.0) == [Compose()]
+    assert run.works["b"].phase is Phase.OMITTED
+    assert run.measures[Measure.SKIP_SOFT] == 7
 
 
 def test_a_spent_budget_fails_the_run_where_it_shall() -> None:
@@ -339,6 +401,42 @@ def test_the_longest_run_is_restored_without_deep_recursion() -> None:
     known = {Key(name, index): DONE for name in plan.steps for index in range(20)}
 
     assert Run(plan, deadline=60.0, ended_before=known).begin(0.0) == [Compose()]
+
+
+def test_a_run_makes_no_more_calls_than_its_bound_however_its_parts_multiply_sr_1456() -> None:
+    width, most = 24, 600
+    assert MAX_CALLS == 10_000  # what a run has unless a test says otherwise
+    fan = {"withItems": list(range(width)), "maxParallel": width, "dependency": "Soft"}
+    inner = planned({"name": "i", **fan}, {"name": "more", "depends": "i", **fan})
+    plan = planned(
+        {"name": "sub", "workflow": {"name": "inner"}, **fan},
+        {"name": "bye", "workflow": {"name": "inner"}},
+        failFast=False,
+        onExit="bye",
+    )
+    run = Run(plan, deadline=60.0, most_calls=most)
+    effects = run.begin(0.0)
+    calls = 0
+    while effects:
+        effect = effects.pop(0)
+        calls += isinstance(effect, Call)
+        match effect:
+            case Call(key, attempt) if key.within:
+                effects += run.ended(key, DONE, 1.0)
+            case Call(key, attempt):
+                effects += run.entered(key, attempt, Entry(inner), 1.0)
+            case Keep(key, ending):
+                effects += run.ended(key, ending, 1.0)
+            case Stop(key):
+                effects = [one for one in effects if getattr(one, "key", None) != key]
+            case Compose(within):
+                effects += run.composed("x", 1.0, within)
+
+    assert run.finished
+    assert run.verdict is Verdict.FAILED
+    assert run.reason == f"CallsExceeded: {most} calls are made"
+    # Of 1,200 that it would come to; those that the bound stops as they begin are not made.
+    assert most - width <= calls <= most + EXIT_CALLS
 
 
 def test_two_runs_share_nothing_kagent_2137() -> None:

@@ -20,6 +20,13 @@
 - apiGroups: [apps]
   resources: [deployments/scale]
   verbs: [patch]
+# Replicas on several nodes, where the cluster has LeaderWorkerSets.
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets/scale]
+  verbs: [patch]
 # Jobs that load models into caches.
 - apiGroups: [batch]
   resources: [jobs]
@@ -48,6 +55,10 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+# The annotation by which an administrator lets a namespace's workflows call hosts.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 # What the kubelet says about a pod in trouble: volumes, images, probes.
 - apiGroups: [""]
   resources: [events]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tidepool_api.workflow import Measure
 from tidepool_router.workflow.core.plan import Plan
 from tidepool_router.workflow.core.states import Effect, Ending, Key
 
@@ -12,14 +13,18 @@ if TYPE_CHECKING:
 
 # Workflows that run workflows, and picks of picks; it also ends what would run itself.
 MAX_DEPTH: Final = 6
+# Tries that a run may make, whatever fan-outs, picks, workflows and retries come to when they are multiplied; and
+# those of its exit step.
+MAX_CALLS: Final = 10_000
+EXIT_CALLS: Final = 100
+_MOST_TOLD: Final = 20
 
 
 class Outer(Protocol):
     """What a frame is part of."""
 
-    @property
-    def cheap(self) -> bool:
-        """Whether a budget above is spent."""
+    def saves(self, measure: Measure) -> bool:
+        """Whether it does without, for its own budget or one above."""
 
     def used(self, tokens: int, now: float) -> None:
         """Tokens were used inside."""
@@ -44,12 +49,25 @@ class Nest(Outer, Protocol):
 class Board:
     """`known`: endings of an earlier life, until they are taken. `effects`: what is to be done next.
 
-    `frames`: those that have not finished, by scope, the outer ones before the inner ones.
+    `frames`: those that have not finished, by scope, the outer ones before the inner ones. `saved`: what was done
+    without for a budget, in words, in the order in which it came to it. `calls_left`: tries that it may make,
+    `most_calls` in all.
     """
 
     known: dict[Key, Ending] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     frames: dict[str, "Frame"] = field(default_factory=dict)
+    saved: list[str] = field(default_factory=list)
+    calls_left: int = MAX_CALLS
+    most_calls: int = MAX_CALLS
+
+    def told(self) -> str:
+        """What the run did without; empty where that is nothing."""
+        if not self.saved:
+            return ""
+        more = len(self.saved) - _MOST_TOLD
+        rest = f" and {more} more" if more > 0 else ""
+        return f"degraded for the budget: {', '.join(self.saved[:_MOST_TOLD])}{rest}"
 
 
 @dataclass(frozen=True, slots=True)

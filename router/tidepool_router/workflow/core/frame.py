@@ -13,9 +13,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from tidepool_router.workflow.core.board import MAX_DEPTH, Board, Entry, Nest, Place, spent
+from tidepool_api.workflow import Measure
+from tidepool_router.workflow.core.board import EXIT_CALLS, MAX_DEPTH, Board, Entry, Nest, Place, spent
 from tidepool_router.workflow.core.dependencies import holds, told
 from tidepool_router.workflow.core.plan import Plan, StepPlan
+from tidepool_router.workflow.core.saving import Saving
 from tidepool_router.workflow.core.states import (
     BROKEN,
     ENDED,
@@ -52,9 +54,8 @@ class Frame:
         self.reason = ""
         self.answer: str | None = None
         self.tokens = spent(board.known, place.scope)
-        self.degraded = plan.degrades and self._spent()
+        self.saving = Saving(plan, board, place.scope, self.tokens)
         self.finished = False
-        self.given_up: list[str] = []  # what was done without since the budget was spent, in words
         self.works = {name: StepWork(step, place.scope) for name, step in plan.steps.items()}
         self.exit_work = None if plan.exit is None else StepWork(plan.exit, place.scope)
         self.nests: dict[Key, Nest] = {}
@@ -63,10 +64,11 @@ class Frame:
         self._out_of_time_at = deadline
         self._failed: str | None = None  # the first hard step that failed, where the others go on
 
-    @property
-    def cheap(self) -> bool:
-        """Whether its budget is spent, or one above."""
-        return self.degraded or (self.place.outer is not None and self.place.outer.cheap)
+    def saves(self, measure: Measure) -> bool:
+        """Whether it does without this by now, for its own budget or one above."""
+        return measure in self.saving.measures or (
+            self.place.outer is not None and self.place.outer.saves(measure)
+        )
 
     def step(self, name: str) -> StepPlan:
         """One of its steps. Raises KeyError."""
@@ -142,8 +144,8 @@ class Frame:
     def used(self, tokens: int, now: float) -> None:
         """Tokens that a call in it has used, whether it succeeded or not."""
         self.tokens += tokens
-        if self._spent() and not self.degraded and self.verdict is Verdict.RUNNING:
-            self._exceeded(now)
+        if self.verdict is Verdict.RUNNING:
+            self._save(now)
         if self.place.outer is not None:
             self.place.outer.used(tokens, now)
 
@@ -152,7 +154,7 @@ class Frame:
         if self._composing:
             self._composing = False
             self.answer = answer
-            self._conclude(Verdict.SUCCEEDED, self._degradation(), now)
+            self._conclude(Verdict.SUCCEEDED, "", now)
 
     def uncomposable(self, why: str, now: float) -> None:
         """The answer cannot be made."""
@@ -248,7 +250,7 @@ class Frame:
             return
         if work.plan.expression is not None and not holds(work.plan.expression, self.works):
             self._end_step(work, Phase.OMITTED, told(work.plan.expression, self.works), now)
-        elif self.cheap and work.plan.soft:
+        elif work.plan.soft and self.saves(Measure.SKIP_SOFT):
             self._skip_soft(work, now)
         else:
             self._start(work, now)
@@ -290,7 +292,7 @@ class Frame:
 
     def _call_ready(self, work: StepWork, now: float) -> None:
         step = work.plan
-        if step.fans_out and self.cheap:
+        if step.fans_out and self.saves(Measure.FEWER_BRANCHES):
             self._leave_out(work, now)
         room = (step.step.max_parallel if step.fans_out else 1) - sum(
             unit.phase in (Phase.RUNNING, Phase.WAITING) for unit in work.units
@@ -310,7 +312,7 @@ class Frame:
                     self._call(work, key, unit, now)
 
     def _leave_out(self, work: StepWork, now: float) -> None:
-        """The budget is spent: of the items that have not begun none begins but the first, if it is the first."""
+        """Fewer branches: of the items that have not begun none begins but the first, if it is the first."""
         pending = [
             (key, unit)
             for key, unit in work.keyed()
@@ -320,17 +322,22 @@ class Frame:
             del pending[0]
         if not pending:
             return
-        self.given_up.append(f"{len(pending)} of {len(work.units)} items of {work.plan.name}")
+        self.board.saved.append(f"{len(pending)} of {len(work.units)} items of {self.scope}{work.plan.name}")
         for key, unit in pending:
-            unit.phase, unit.reason = Phase.OMITTED, "the budget is spent, and other items have begun"
+            unit.phase, unit.reason = Phase.OMITTED, "left out for the budget: other items have begun"
             self._pass_on(work, key.item or 0, unit, now)
 
     def _call(self, work: StepWork, key: Key, unit: Unit, now: float) -> None:
+        if self.board.calls_left <= 0:
+            self.board.frames[""].out_of("CallsExceeded", f"{self.board.most_calls} calls are made", now)
+            return
+        self.board.calls_left -= 1
         timeout = work.plan.timeout_seconds
         unit.phase, unit.timed_out = Phase.RUNNING, False
         unit.attempt += 1
         unit.until = self._out_of_time_at if timeout is None else min(self._out_of_time_at, now + timeout)
-        self.board.effects.append(Call(key, unit.attempt, unit.until, unit.value, self.cheap, self.place.turn))
+        cheap = self.saves(Measure.SMALLER_MODEL)
+        self.board.effects.append(Call(key, unit.attempt, unit.until, unit.value, cheap, self.place.turn))
 
     def _flow(self, work: StepWork, index: int, source: Unit, now: float) -> None:
         """One item of the step's source has ended: it is this step's item now."""
@@ -385,33 +392,31 @@ class Frame:
 
     # The whole.
 
-    def _degradation(self) -> str:
-        """What a run that succeeded had to do without."""
-        if not self.degraded:
-            return ""
-        return f"degraded, for its budget is spent: {', '.join(['the pools of least quality', *self.given_up])}"
-
-    def _exceeded(self, now: float) -> None:
-        if not self.plan.degrades:
-            told = f"BudgetExceeded: {self.tokens} tokens of {self.plan.budget_tokens} are used"
-            self._stop(Verdict.FAILED, told, now)
+    def _save(self, now: float) -> None:
+        """Do without what is due at the tokens used by now, or fail where the budget is one that fails."""
+        failure = self.saving.failure(self.tokens)
+        if failure:
+            self._stop(Verdict.FAILED, failure, now)
             return
-        self.degraded = True
+        begun = False
+        for measure in self.saving.begun(self.tokens):
+            begun = True
+            self._take_up(measure, now)
+        if begun:
+            self._settle(now)
+
+    def _take_up(self, measure: Measure, now: float) -> None:
+        """What has not begun is looked at anew; calls that are made from now on see the rest."""
         for work in self.works.values():
-            if work.phase is Phase.RUNNING and work.opened:
+            if measure is Measure.FEWER_BRANCHES and work.phase is Phase.RUNNING and work.opened:
                 self._call_waiting(work, now)
                 self._close_if_done(work, now)
-            elif work.plan.soft and work.phase is Phase.PENDING:
+            elif measure is Measure.SKIP_SOFT and work.plan.soft and work.phase is Phase.PENDING:
                 self._skip_soft(work, now)
-        self._settle(now)
 
     def _skip_soft(self, work: StepWork, now: float) -> None:
-        self.given_up.append(f"the step {work.plan.name}")
-        self._end_step(work, Phase.OMITTED, "the budget is spent, and the step is Soft", now)
-
-    def _spent(self) -> bool:
-        budget = self.plan.budget_tokens
-        return budget is not None and self.tokens >= budget
+        self.board.saved.append(f"the step {self.scope}{work.plan.name}")
+        self._end_step(work, Phase.OMITTED, "left out for the budget: the step is Soft", now)
 
     def _settle(self, now: float) -> None:
         """Look whether the run, or its exit step, is done."""
@@ -456,7 +461,11 @@ class Frame:
 
     def _conclude(self, verdict: Verdict, reason: str, now: float) -> None:
         """The run has its verdict; what is left is the exit step, on time of its own."""
-        self.verdict, self.reason = verdict, reason
+        # What it had to do without is told by the whole run, whether it succeeded so or not.
+        told = "" if self.place.outer is not None else self.board.told()
+        self.verdict, self.reason = verdict, "; ".join(part for part in (reason, told) if part)
+        if self.place.outer is None:
+            self.board.calls_left = EXIT_CALLS
         work = self.exit_work
         if work is not None and not work.ended:
             self._out_of_time_at = now + self.plan.exit_seconds
@@ -465,10 +474,16 @@ class Frame:
 
     def _out_of_time(self, now: float) -> None:
         if self.verdict is Verdict.RUNNING:
-            bound = self.place.bound or self.plan.spec.deadline
-            self._stop(Verdict.FAILED, f"DeadlineExceeded: not done within {bound}", now)
+            self.out_of("DeadlineExceeded", f"not done within {self.place.bound or self.plan.spec.deadline}", now)
+        else:
+            self.out_of("", f"not done within {self.plan.exit_seconds:g} s", now)
+
+    def out_of(self, what: str, told: str, now: float) -> None:
+        """A bound is reached: the end of the run; in its exit step, of that."""
+        if self.verdict is Verdict.RUNNING:
+            self._stop(Verdict.FAILED, f"{what}: {told}", now)
         elif self.exit_work is not None and not self.exit_work.ended:
-            self._end_step(self.exit_work, Phase.FAILED, f"not done within {self.plan.exit_seconds:g} s", now)
+            self._end_step(self.exit_work, Phase.FAILED, told, now)
             self._settle(now)
 
 

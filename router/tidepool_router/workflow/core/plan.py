@@ -9,7 +9,7 @@ from tidepool_api.language import depends
 from tidepool_api.language.steps import Step as Written
 from tidepool_api.language.templates import References, inspect, is_template
 from tidepool_api.units import duration_seconds
-from tidepool_api.workflow import AgentWorkflowSpec, OnExceeded
+from tidepool_api.workflow import AgentWorkflowSpec, Degradation, Measure, OnExceeded
 from tidepool_api.workflow_steps import KINDS, Dependency, RetryStrategy, Step
 
 # `steps.NAME.results` of a step that fans out: what flows on, one by one, to a step that takes items.
@@ -108,9 +108,13 @@ class Plan:
         return None if self.spec.budget is None else self.spec.budget.tokens
 
     @cached_property
-    def degrades(self) -> bool:
-        """Whether a run whose budget is spent goes on, cheaper, instead of failing."""
-        return self.spec.budget is None or self.spec.budget.on_exceeded is OnExceeded.DEGRADE
+    def measures(self) -> tuple[tuple[Measure, float], ...]:
+        """What a run does without from so many tokens on, in the order of the spec. None: it fails instead."""
+        budget = self.spec.budget
+        if budget is None or budget.on_exceeded is OnExceeded.FAIL:
+            return ()
+        declared = budget.degrade or tuple(Degradation(measure=measure) for measure in Measure)
+        return tuple((one.measure, budget.tokens * one.at_percent / 100) for one in declared)
 
     @cached_property
     def followers(self) -> Mapping[str, tuple[str, ...]]:

@@ -6,7 +6,8 @@ Each event is sent to the frame that it speaks of; one that has finished meanwhi
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tidepool_router.workflow.core.board import Board, Entry, Place
+from tidepool_api.workflow import Measure
+from tidepool_router.workflow.core.board import MAX_CALLS, Board, Entry, Place
 from tidepool_router.workflow.core.frame import MAX_ITEMS, Frame
 from tidepool_router.workflow.core.plan import Plan, StepPlan
 from tidepool_router.workflow.core.states import Call, Effect, Ending, Finish, Key, Stop, Verdict
@@ -19,7 +20,7 @@ __all__ = ["MAX_ITEMS", "Entry", "Run"]
 class Run:
     """`ended_before` are the endings of an earlier life of this run, by key: they stand for calls.
 
-    `given` is its input.
+    `given` is its input, `most_calls` the tries of calls that it may make.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class Run:
         deadline: float,
         ended_before: Mapping[Key, Ending] | None = None,
         given: object = None,
+        most_calls: int = MAX_CALLS,
     ) -> None:
         self.plan = plan
         self.deadline = deadline
-        self._board = Board(known=dict(ended_before or {}))
+        known = dict(ended_before or {})
+        self._board = Board(known, calls_left=most_calls - len(known), most_calls=most_calls)
         place = Place(lambda _: self._board.effects.append(Finish()), given=given)
         self.root = Frame(plan, self._board, place, deadline, nested)
 
@@ -59,9 +62,9 @@ class Run:
         return self.root.tokens
 
     @property
-    def degraded(self) -> bool:
-        """Whether its budget is spent."""
-        return self.root.degraded
+    def measures(self) -> Mapping[Measure, int]:
+        """What it does without for its budget, and how many tokens were used when that began."""
+        return self.root.saving.measures
 
     @property
     def finished(self) -> bool:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tidepool_api.language.depends import Result
+from tidepool_api.workflow import Measure
 
 
 class Phase(StrEnum):
@@ -71,11 +72,16 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a step made: `text`, and `data` where the text is JSON; `tokens` that all its tries used together."""
+    """What a step made: `text`, and `data` where the text is JSON; `tokens` that all its tries used together.
+
+    `pool`: who answered, where a model did; `seed`: with which it was asked.
+    """
 
     text: str = ""
     data: Any = None
     tokens: int = 0
+    pool: str = ""
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Do this, as try number `attempt` from 1, until `until` at the latest. `cheap`: the budget is spent.
+    """Do this, as try number `attempt` from 1, until `until` at the latest. `cheap`: of candidates the one of
+    least quality is to be asked.
 
     Answer with `ended` when it is over for good (the journal has it by then), or with `failed`. A step that runs a
     workflow, or that chooses, is answered with `entered`, where its own condition holds. `turn`, from 1: the
@@ -146,8 +153,17 @@ class Compose:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """From now on, `tokens` used, the workflow does without this: nothing to do but to write it down."""
+
+    measure: Measure
+    tokens: int
+    within: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The run is over, its exit step too."""
 
 
-Effect = Expand | Call | Keep | TimeOut | Stop | Compose | Finish
+Effect = Expand | Call | Keep | TimeOut | Stop | Compose | Save | Finish

@@ -6,6 +6,7 @@ asked for, tried again, timed and kept like every other unit, and so is what run
 
 from typing import Any, Final
 
+from tidepool_api.workflow import Measure
 from tidepool_router.workflow.core.board import Entry, Place, spent
 from tidepool_router.workflow.core.frame import Frame
 from tidepool_router.workflow.core.plan import Plan
@@ -49,10 +50,9 @@ class Turns:
         self._going = False
         self._ending: Ending | None = None
 
-    @property
-    def cheap(self) -> bool:
+    def saves(self, measure: Measure) -> bool:
         """Outer."""
-        return self._outer.cheap
+        return self._outer.saves(measure)
 
     def used(self, tokens: int, now: float) -> None:
         """Outer."""
@@ -128,7 +128,8 @@ class Turns:
         choose = self._step.step.choose
         if choose is None or len(self._turns) >= choose.max_turns:
             return Ending(Phase.SUCCEEDED)
-        if self.cheap:
-            return Ending(Phase.SUCCEEDED, f"stopped after {len(self._turns)} turns: the budget is spent")
+        if self.saves(Measure.FEWER_BRANCHES):
+            self._outer.board.saved.append(f"turns of {self._key} after {len(self._turns)}")
+            return Ending(Phase.SUCCEEDED, f"stopped after {len(self._turns)} turns, for the budget")
         self._ask(now)
         return None

@@ -1,0 +1,164 @@
+"""Replicas on several nodes on a real API server: without LeaderWorkerSets, and with them.
+
+No controller of LeaderWorkerSets runs here: the test makes the pods that it would make, from the stored templates.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pools.live import CRD, Live, eventually
+from tidepool_api.contract import ROLE_LABEL
+from tidepool_operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET, MODEL_POOL, POD, Object
+from tidepool_operator.errors import NotFound
+
+# Soak: it has an API server of its own, for a kind that comes and goes stirs the garbage collector of all.
+pytestmark = [pytest.mark.apiserver, pytest.mark.soak]
+
+TWO: dict[str, Any] = {"parallelism": {"tensor": 2, "hosts": 2}, "accelerator": {"count": 1}}
+
+
+def _open(**rest: Any) -> Object:
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **rest}
+
+
+def _definition() -> Object:
+    """The kind's fields that matter here, with the defaults and bounds of sigs.k8s.io/lws v1."""
+    template = {
+        "type": "object",
+        "required": ["workerTemplate"],
+        "properties": {
+            "leaderTemplate": _open(),
+            "workerTemplate": _open(),
+            "size": {"type": "integer", "format": "int32", "default": 1},
+            "restartPolicy": {
+                "type": "string",
+                "default": "RecreateGroupOnPodRestart",
+                "enum": ["Default", "RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None"],
+            },
+        },
+    }
+    spec = {
+        "type": "object",
+        "required": ["leaderWorkerTemplate"],
+        "properties": {
+            "replicas": {"type": "integer", "format": "int32", "default": 1},
+            "leaderWorkerTemplate": template,
+            "startupPolicy": {
+                "type": "string",
+                "default": "LeaderCreated",
+                "enum": ["LeaderCreated", "LeaderReady"],
+            },
+        },
+    }
+    kind = LEADER_WORKER_SET
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": _open()}}},
+        "subresources": {"status": {}, "scale": scale},
+    }
+    return {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {
+            "name": f"{kind.plural}.{kind.group}",
+            # Names of this domain are Kubernetes' own to give (KEP-1111).
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"plural": kind.plural, "singular": "leaderworkerset", "kind": kind.kind},
+            "versions": [version],
+        },
+    }
+
+
+async def _with_groups(live: Live) -> None:
+    await live.api.create(CRD, "", _definition())
+
+    async def published() -> bool:
+        kind = LEADER_WORKER_SET
+        try:
+            return await live.api.schema(kind.group, kind.version, kind.kind) is not None
+        except NotFound:
+            return False
+
+    await eventually(published, "LeaderWorkerSets are served")
+
+
+async def _workload(live: Live, replicas: int) -> Object:
+    async def look() -> Object | None:
+        found = await live.list(LEADER_WORKER_SET)
+        return found[0] if len(found) == 1 and found[0]["spec"]["replicas"] == replicas else None
+
+    return await eventually(look, f"a LeaderWorkerSet of {replicas}")
+
+
+async def _group(live: Live, item: Object, number: int) -> None:
+    """The pods of a group, as the controller makes them; the worker runs, the leader serves."""
+    name, made = f"{item['metadata']['name']}-{number}", item["spec"]["leaderWorkerTemplate"]
+    for member, template in ((name, made["leaderTemplate"]), (f"{name}-1", made["workerTemplate"])):
+        labels = template["metadata"]["labels"] | {
+            "leaderworkerset.sigs.k8s.io/name": item["metadata"]["name"],
+            "leaderworkerset.sigs.k8s.io/group-index": str(number),
+        }
+        metadata = {"name": member, "namespace": live.namespace, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        await live.api.create(POD, live.namespace, body)
+        await live.bring_up(member)
+
+
+def _ours(versions: dict[str, str]) -> dict[str, str]:
+    """Without EndpointSlices, which the cluster's own controller writes when it comes to it."""
+    return {name: version for name, version in versions.items() if not name.startswith("EndpointSlice/")}
+
+
+async def test_a_pool_on_two_nodes_waits_for_what_the_cluster_lacks_and_is_served_when_it_has_it(
+    live_alone: Live,
+) -> None:
+    live = live_alone
+    async with live.operator():
+        await live.create(**TWO)
+        told = await live.reason("LeaderWorkerSetMissing")
+        assert "https://lws.sigs.k8s.io" in told["message"]
+        assert await live.list(POD) == await live.list(DEPLOYMENT) == []
+
+    await _with_groups(live)
+    async with live.operator():
+        item = await _workload(live, 1)
+        await _group(live, item, 0)
+        await live.reason("Complete", "Progressing")
+        pool = await live.get(MODEL_POOL, "llama")
+        before = _ours(await live.versions())
+        await asyncio.sleep(1.0)  # nothing happens, which has no event
+        after = _ours(await live.versions())
+        quiet = await live.get(LEADER_WORKER_SET, item["metadata"]["name"])
+
+        await live.edit(MODEL_POOL, "llama", {"spec": {"replicas": 2}})
+        grown = await _workload(live, 2)
+        await live.edit(MODEL_POOL, "llama", {"spec": {"parallelism": None}})
+
+        async def moved() -> bool:
+            for pod in await live.list(POD):
+                await live.bring_up(pod["metadata"]["name"])
+            return [one["spec"]["replicas"] for one in await live.list(LEADER_WORKER_SET)] == [0]
+
+        await eventually(moved, "single pods in place of the groups, which serve until then")
+        (deployment,) = await live.list(DEPLOYMENT)
+    await live.api.delete(CRD, "", _definition()["metadata"]["name"])
+
+    assert pool is not None
+    assert quiet is not None
+    assert (pool["status"]["replicas"], pool["status"]["readyReplicas"]) == (1, 1)
+    assert (before, item["metadata"]["resourceVersion"]) == (after, quiet["metadata"]["resourceVersion"])
+    assert item["spec"]["leaderWorkerTemplate"]["size"] == 2
+    assert item["metadata"]["ownerReferences"][0]["kind"] == "ModelPool"
+    templates = grown["spec"]["leaderWorkerTemplate"]
+    roles = [templates[name]["metadata"]["labels"][ROLE_LABEL] for name in ("leaderTemplate", "workerTemplate")]
+    assert roles == ["mixed", "worker"]
+    assert deployment["spec"]["replicas"] == 2

@@ -1,0 +1,185 @@
+"""Which line of the operator guards each public report, and the proof: without the line its test is red.
+
+`python tests/operator/reports/guards.py [REPORT ...]` copies the operator, breaks one line at a time and runs the
+test that must fail then; some need a real API server, so it takes minutes. test_guards.py holds the table against
+the code.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[2]
+ROOT = TESTS.parent
+# The numbers of the public reports of other operators; 5, 9, 12 and 13 were never given.
+REPORTS = (1, 2, 3, 4, 6, 7, 8, 10, 11, 14, 15)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`line` stands once in `file`; with `broken` in its place `test` (under tests) fails."""
+
+    report: int
+    what: str
+    test: str
+    file: str
+    line: str
+    broken: str
+
+    def apply(self, text: str) -> str:
+        """The file's text without the guard."""
+        if text.count(self.line) != 1:
+            raise LookupError(f"report {self.report}: {self.file} has {text.count(self.line)} times {self.line!r}")
+        return text.replace(self.line, self.broken)
+
+
+_POOL = "operator/tidepool_operator/pool"
+_PLACES = "            surge = min(surge, max(new.replicas + max(0, space.places), base + allowed.asks))\n".strip()
+GUARDS = (
+    Guard(
+        1, "a surge that finds no accelerator waits for ever",
+        "operator/pool/test_rollout.py::test_where_nodes_are_known_no_pod_waits_for_a_place",
+        f"{_POOL}/rollout.py", _PLACES, "pass",
+    ),
+    Guard(
+        1, "the same before a real API server",
+        "operator/cluster/test_rollouts.py::test_on_a_full_node_one_pod_goes_first",
+        f"{_POOL}/rollout.py", _PLACES, "pass",
+    ),
+    Guard(
+        1, "where nodes are not ours to see, the scheduler's word counts",
+        "operator/pool/test_rollout.py::test_without_room_pods_are_replaced_one_at_a_time",
+        f"{_POOL}/rollout.py", "return Allowance(surge, 1 if short else 0)", "return Allowance(surge, 0)",
+    ),
+    Guard(
+        1, "no surge and nothing unavailable can never roll",
+        "api/test_rules.py::test_rule_refuses_with_the_field_and_the_remedy",
+        "crds/tidepool_api/placement.py",
+        'holds=lambda rollout: not {rollout.max_surge, rollout.max_unavailable} <= {0, "0%"},',
+        "holds=lambda rollout: True,",
+    ),
+    Guard(
+        2, "a count that others scale is sent back to its default",
+        "operator/reports/test_scalers.py::test_a_count_that_others_scale_outlives_whatever_else_is_applied",
+        f"{_POOL}/plan.py", "replicas = new.replicas if new.deployment else goal", "replicas = 1",
+    ),
+    Guard(
+        2, "the same with a real autoscaler",
+        "operator/cluster/test_deletion.py::test_an_hpa_drives_a_pool_without_scaling",
+        f"{_POOL}/plan.py", "replicas = new.replicas if new.deployment else goal", "replicas = 1",
+    ),
+    Guard(
+        3, "a scaler finds no selector",
+        "operator/reports/test_scalers.py::test_a_scaler_finds_the_pools_selector",
+        f"{_POOL}/status.py", '        "selector": selector(pool),\n', "",
+    ),
+    Guard(
+        3, "the same through the scale subresource",
+        "operator/cluster/test_operator.py::test_a_pool_may_be_scaled_by_others",
+        f"{_POOL}/status.py", '        "selector": selector(pool),\n', "",
+    ),
+    Guard(
+        4, "old pods make a changed pool ready",
+        "operator/pool/test_plan.py::test_old_pods_never_make_a_changed_pool_ready",
+        f"{_POOL}/conditions.py", "    if new is not None and new.ready:\n        message = f\"{min(",
+        "    new = next((old for old in picture.olds if old.ready), new)\n"
+        "    if new is not None and new.ready:\n        message = f\"{min(",
+    ),
+    Guard(
+        6, "a pool is ready while its engines crash",
+        "operator/reports/test_scalers.py::test_a_pool_whose_engines_crash_is_not_ready",
+        f"{_POOL}/fleet.py", 'ready=ready.get("status") == "True",', 'ready=status.get("phase") == "Running",',
+    ),
+    Guard(
+        7, "a change of the spec reaches no pod",
+        "operator/pool/test_render.py::test_what_an_engine_must_restart_for_is_a_new_revision",
+        f"{_POOL}/revision.py", "    plain = deepcopy(template)\n",
+        "    plain = deepcopy(template)\n    plain[\"spec\"][\"containers\"] = []\n",
+    ),
+    Guard(
+        8, "a parallelism that nothing uses is taken",
+        "api/test_rules.py::test_rule_refuses_with_the_field_and_the_remedy",
+        "crds/tidepool_api/hardware.py",
+        "or spec.parallelism.tensor * spec.parallelism.pipeline"
+        " == spec.accelerator.count * spec.parallelism.hosts",
+        "or True",
+    ),
+    Guard(
+        10, "a pool whose spec is broken cannot go",
+        "operator/pool/test_plan.py::test_a_pool_that_goes_needs_no_sound_spec",
+        f"{_POOL}/plan.py", "    if observed.pool.metadata.deletion_timestamp:\n", "    if False:\n",
+    ),
+    Guard(
+        11, "an upgrade of the operator restarts every engine",
+        "operator/pool/test_render.py::test_a_new_router_image_is_no_new_revision",
+        f"{_POOL}/revision.py", 'container["image"] = ""', "pass",
+    ),
+    Guard(
+        11, "the same before a real API server",
+        "operator/cluster/test_rollouts.py::test_an_upgrade_restarts_nothing",
+        f"{_POOL}/revision.py", 'container["image"] = ""', "pass",
+    ),
+    Guard(
+        14, "a pod is ready before those who send to it know of it",
+        "operator/cluster/test_operator.py::test_a_pod_is_known_to_gateways_before_it_is_ready",
+        f"{_POOL}/prefill.py", '"publishNotReadyAddresses": True, ', "",
+    ),
+    Guard(
+        15, "a CRD that was left behind drops fields in silence",
+        "operator/pool/test_crd_skew.py::test_a_schema_of_before_is_told",
+        f"{_POOL}/crd_skew.py", "        yield path\n        return", "        return",
+    ),
+    Guard(
+        15, "the same before a real API server",
+        "operator/cluster/test_reasons.py::test_a_crd_that_an_upgrade_left_behind",
+        f"{_POOL}/crd_skew.py", "        yield path\n        return", "        return",
+    ),
+    Guard(
+        15, "a field that the API server does not know is dropped in silence",
+        "operator/cluster/test_operator.py::test_a_refused_pod_template_is_told",
+        "operator/tidepool_operator/cluster/api.py", '"fieldValidation": "Strict"', '"fieldValidation": "Ignore"',
+    ),
+)  # fmt: skip
+
+
+def red_without(guard: Guard) -> bool:
+    """Whether the test fails once the guard is gone."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for part in ("operator", "crds"):
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        path = copy / guard.file
+        path.write_text(guard.apply(path.read_text()))
+        module, _, name = guard.test.partition("::")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        # Not two names that begin alike: a test is named by its beginning, for parameters follow.
+        command += [str(TESTS / module), "-k", name]
+        paths = os.pathsep.join(str(copy / part) for part in ("operator", "crds"))
+        environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=600, check=False)
+    if done.returncode not in (0, 1):
+        print(done.stdout.decode()[-2000:])
+    return done.returncode == 1
+
+
+def main(wanted: list[str]) -> int:
+    """0 when every guard is one."""
+    green = []
+    for guard in GUARDS:
+        if wanted and str(guard.report) not in wanted:
+            continue
+        red = red_without(guard)
+        print(
+            f"report {guard.report:>2}  {'red' if red else 'STILL GREEN'}  {guard.what}  {guard.test}", flush=True
+        )
+        if not red:
+            green.append(guard)
+    return 1 if green else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
