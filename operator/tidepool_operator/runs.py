@@ -84,7 +84,8 @@ class RunObjects:
             except RunRefused as error:
                 log.debug("the open runs are not known: %s", error.message)
             try:
-                await asyncio.wait_for(self._due.wait(), _WAITS_SECONDS if self._gone else _SWEEP_SECONDS)
+                async with asyncio.timeout(_WAITS_SECONDS if self._gone else _SWEEP_SECONDS):
+                    await self._due.wait()
             except TimeoutError:
                 continue
 

@@ -138,7 +138,8 @@ class Publisher:
                 except ApiError as error:
                     log.warning("the fleet could not be published, trying again: %s", error)
                 try:
-                    await asyncio.wait_for(self._due.wait(), _LOOK_SECONDS)
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._due.wait()
                     await asyncio.sleep(_SETTLE_SECONDS)
                 except TimeoutError:
                     continue

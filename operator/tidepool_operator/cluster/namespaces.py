@@ -61,7 +61,8 @@ class AllowedHosts:
         """Look until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._due.wait()
             await self.look(_EACH_SECONDS)
 
     async def _text(self, namespace: str) -> str | None:

@@ -59,7 +59,8 @@ class ClusterTrust:
     async def looked(self) -> None:
         """Wait for the end of the first look, whatever came of it, but not for ever."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._looked.wait(), _FIRST_LOOK_SECONDS)
+            async with asyncio.timeout(_FIRST_LOOK_SECONDS):
+                await self._looked.wait()
 
     async def run(self) -> None:
         """Look until cancelled; what was before stays while nothing can be read, and that is said once."""

@@ -46,7 +46,8 @@ class WorkQueue(Generic[K]):
                 return self._pop(loop.time())
             wait = None if time is None else time - loop.time()
             try:
-                await asyncio.wait_for(self._wake.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

@@ -151,7 +151,8 @@ class Hub:
             channel.fresh.intersection_update(channel.subscribers)
             # Whoever comes does not wait for the next turn.
             try:
-                await asyncio.wait_for(channel.wanted.wait(), self._every_seconds[topic.what])
+                async with asyncio.timeout(self._every_seconds[topic.what]):
+                    await channel.wanted.wait()
             except TimeoutError:
                 continue
 

@@ -151,7 +151,8 @@ class Prometheus:
         self._asking.append(future)
         # The client's timeout is between two bytes; this one is for the whole answer and the wait for a thread.
         try:
-            return await asyncio.wait_for(asyncio.shield(future), 2 * self._settings.timeout_seconds)
+            async with asyncio.timeout(2 * self._settings.timeout_seconds):
+                return await asyncio.shield(future)
         except TimeoutError as error:
             raise PrometheusAway(f"{self._name} answers too slowly") from error
 

@@ -138,3 +138,23 @@ def test_every_cause_is_worked_on_after_it_came(steps: list[tuple[str, str]]) ->
         assert not owed
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_worker_that_is_cancelled_just_as_something_comes_ends_all_the_same(turns: int) -> None:
+    """Else an operator that lost its Lease waits for this worker for ever."""
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("later", 7200.0)
+    worker = asyncio.ensure_future(queue.take())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    queue.add("sooner", 3600.0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    worker.cancel()
+    await asyncio.wait([worker], timeout=1)
+    ended = worker.done()
+    worker.cancel()
+
+    assert ended
