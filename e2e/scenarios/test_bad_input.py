@@ -131,7 +131,7 @@ def broken_spec(path: str, value: object) -> Object:
         ("scaling.targets", {"kvUtilization": "lots"}, "kvUtilization", "0.8"),
         ("scaling.idleAfter", "ten minutes", "idleAfter", "1h30m"),
         ("colour", "blue", "colour", "unknown field"),
-        ("parallelism", {"tensor": 3, "hosts": 2}, "parallelism", "make the products equal"),
+        ("parallelism", {"tensor": 3, "hosts": 2}, "parallelism.hosts", "does not divide tensor x pipeline"),
     ],
 )
 def test_what_can_never_work_is_refused_at_apply(
