@@ -17,6 +17,7 @@ from tidepool_router.fleet.endpoint import Endpoint
 from tidepool_router.fleet.engine_page import read_engine_page
 from tidepool_router.fleet.engine_probe import Probe
 from tidepool_router.fleet.engine_queue import HeldHere
+from tidepool_router.fleet.feed import SPACING_SECONDS, URGENT_SPACING_SECONDS
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.pool import PoolState
 from tidepool_router.fleet.reservation import Reservation
@@ -28,7 +29,7 @@ from .request import MODEL, Request
 from .world import Hire, Life, Site, Staff
 
 # A sidecar reports at most so often (fleet/feed.py), and scrapes a busy engine so often (fleet/engine_watch.py).
-REPORT_SECONDS: Final = 0.05
+REPORT_SECONDS: Final = SPACING_SECONDS
 SCRAPE_SECONDS: Final = 2.0
 # And so often while requests wait at it (fleet/engine_queue.py).
 LOOK_SECONDS: Final = 0.25
@@ -133,7 +134,8 @@ class Sidecars:
 
     def report(self, pod: int, now: float) -> LoadReport | None:
         """What the pod tells now; None when it told a moment ago, or has nothing new to tell."""
-        if now - self._reported_at[pod] < REPORT_SECONDS:
+        spacing = URGENT_SPACING_SECONDS if self.states[pod].urgent else REPORT_SECONDS
+        if now - self._reported_at[pod] < spacing:
             return None
         self._clock.now = now
         self._count(pod, now)
@@ -144,7 +146,7 @@ class Sidecars:
             return None
         self._dirty[pod] = False
         self._reported_at[pod] = now
-        return self.states[pod].report()
+        return self.states[pod].tell()
 
     def _count(self, pod: int, now: float) -> None:
         """Chunks that passed since: at the sidecar and at the gateway."""

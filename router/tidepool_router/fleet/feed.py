@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 SPACING_SECONDS: Final = 0.05
+# Of what others should know before they choose again.
+URGENT_SPACING_SECONDS: Final = 0.005
 HEARTBEAT_SECONDS: Final = 1.0
 
 
@@ -41,13 +43,21 @@ class Feed(Generic[R]):
         self._last: R | None = None
         self._sent_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._closed = False
 
-    def touch(self) -> None:
-        """Something changed: a report goes out as soon as the spacing allows."""
-        if self._timer is None and self._readers and not self._closed:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(loop.time(), self._sent_at + SPACING_SECONDS), self._publish)
+    def touch(self, *, urgent: bool = False) -> None:
+        """Something changed: a report goes out as soon as the spacing allows, and sooner where it is urgent."""
+        if (self._timer is not None and not urgent) or not self._readers or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        due = max(loop.time(), self._sent_at + (URGENT_SPACING_SECONDS if urgent else SPACING_SECONDS))
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = loop.call_at(due, self._publish)
 
     def close(self) -> None:
         """Every stream ends."""

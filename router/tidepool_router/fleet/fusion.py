@@ -40,18 +40,19 @@ class Dispatch:
 class LoadFusion:
     """The figures without underscore are kept current by each call; reading them costs nothing.
 
-    `queued_tokens` are, of `tokens`, uncached prompt tokens that the engine has still to work through. `shared`
+    `queued_tokens` are, of `tokens`, uncached prompt tokens that the engine has still to work through, and
+    `unreported_tokens`, of those, of own requests that no report includes yet. `shared`
     says that the pod's counters moved by more than own requests lately: then only reports tell the whole load.
     """
 
     __slots__ = (
         "_boot", "_ended", "_foreign", "_own", "_pending", "_sent", "_seq", "_totals", "queued_tokens", "requests",
-        "shared", "tokens",
+        "shared", "tokens", "unreported_tokens",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.tokens = 0
-        self.queued_tokens = 0
+        self.queued_tokens = self.unreported_tokens = 0
         self.requests = 0
         self.shared = False
         # Dispatches since the last report; then, decayed: own ones, and what the pod opened beyond them.
@@ -75,6 +76,7 @@ class LoadFusion:
         self._append(self._pending, dispatch)
         self._add(tokens, 1)
         self.queued_tokens += queued_tokens
+        self.unreported_tokens += queued_tokens
         self._sent += 1
         return dispatch
 
@@ -85,6 +87,7 @@ class LoadFusion:
         if not dispatch.known:
             self._add(tokens, 0)
             self.queued_tokens = max(0, self.queued_tokens + tokens)
+            self.unreported_tokens = max(0, self.unreported_tokens + tokens)
 
     def started(self, queued_tokens: int) -> None:
         """An own request's prompt was worked through."""
@@ -97,6 +100,7 @@ class LoadFusion:
         else:
             # No report had it. It stays in line without weight: the pod's counters will have both its moments.
             self._add(-dispatch.tokens, -1)
+            self.unreported_tokens = max(0, self.unreported_tokens - dispatch.queued_tokens)
             dispatch.tokens, dispatch.known = 0, True
             ending = Dispatch(0, now)
             ending.known = True
@@ -139,10 +143,12 @@ class LoadFusion:
         self.tokens = report.queued_tokens + report.held_tokens + report.expected_tokens
         self.queued_tokens = report.queued_tokens
         self.requests = report.running + report.waiting
+        self.unreported_tokens = 0
         for dispatch in self._pending:
             if not dispatch.known:
                 self._add(dispatch.tokens, 1)
-                self.queued_tokens += dispatch.queued_tokens
+                self.unreported_tokens += dispatch.queued_tokens
+        self.queued_tokens += self.unreported_tokens
         for ending in self._ended:
             if not ending.known:
                 self._add(-ending.tokens, -1)

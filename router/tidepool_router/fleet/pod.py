@@ -281,7 +281,8 @@ class Pod(Candidate):
         self.load_tokens = load = own if own > fusion.tokens else fusion.tokens
         self.load_requests = requests if requests > fusion.requests else fusion.requests
         if fusion.shared:
-            self.queued_tokens = max(queued, fusion.queued_tokens)
+            # Others send meanwhile, and no report tells of it yet: as much as we do.
+            self.queued_tokens = max(queued, fusion.queued_tokens) + fusion.unreported_tokens
             self.live_requests = self.load_requests
             self.expected_tokens = max(expected, self._told_expected_tokens)
             kv = max(kv, self._told_kv_tokens)

@@ -100,6 +100,23 @@ async def test_a_thousand_changes_are_few_lines_and_the_last_one_counts(source: 
     await lines.aclose()
 
 
+async def test_what_is_urgent_does_not_wait_for_the_spacing(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "SPACING_SECONDS", 100.0)
+    lines = source.feed.lines()
+    await anext(lines)
+    source.change(1)
+    await anext(lines)
+
+    source.change(2)  # its time would come with the next spacing
+    source.value = 3
+    source.feed.touch(urgent=True)
+
+    assert (await asyncio.wait_for(anext(lines), 0.5)).endswith(b":3\n")
+    await lines.aclose()
+
+
 async def test_a_touch_without_a_difference_says_nothing(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = source.feed.lines()
     await anext(lines)

@@ -40,6 +40,21 @@ def test_a_report_that_includes_a_dispatch_does_not_count_it_twice() -> None:
     assert state(fusion) == (350, 2)
 
 
+def test_what_no_report_tells_of_yet_is_known_until_one_does_or_it_ends() -> None:
+    """Gateways that share a pod send alike: what one sent unseen is what the others may have sent unseen."""
+    fusion = LoadFusion()
+    fusion.heard(report(1), 0.0)
+    first, second = fusion.dispatched(300, 0.001, 250), fusion.dispatched(50, 0.002, 40)
+    fusion.reweigh(second, -10)
+    assert fusion.unreported_tokens == 280
+
+    fusion.ended(first, 300, 0.0025)
+    assert fusion.unreported_tokens == 30
+
+    fusion.heard(report(2, tokens=50, running=1, opened=2), 0.003)
+    assert (fusion.unreported_tokens, second.known) == (0, True)
+
+
 def test_an_ending_counts_at_once_and_only_once() -> None:
     fusion = LoadFusion()
     fusion.heard(report(1), 0.0)

@@ -12,7 +12,7 @@ from tidepool_api.load import Health, LoadReport
 from tidepool_api.routing import SidecarSettings
 from tidepool_router.errors import NoPods, QueueFull
 from tidepool_router.facts import Api, RequestFacts
-from tidepool_router.fleet import drain, sidecar
+from tidepool_router.fleet import drain, feed, sidecar
 from tidepool_router.fleet.engine_page import EngineFigures
 from tidepool_router.fleet.sidecar import SidecarState
 from tidepool_router.ledger import Outcome
@@ -306,6 +306,25 @@ async def test_the_page_of_a_sidecar(up: Any, state: SidecarState, clock: Any) -
     assert "\ntidepool_engine_ready 1\n" in page_
     assert "\ntidepool_requests_running 1\n" in page_
     assert "\ntidepool_draining 0\n" in page_
+
+
+async def test_a_long_prompt_is_told_before_another_gateway_chooses(
+    up: Any, state: SidecarState, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "SPACING_SECONDS", 100.0)
+    await state.look_at_engine()
+    lines = state.feed.lines()
+    await anext(lines)
+    short = state.open(FACTS, clock())[0]
+    assert LoadReport.decode(await anext(lines)).running == 1
+
+    long = state.open(replace_bytes(4 * 600), clock())[0]
+    told = LoadReport.decode(await asyncio.wait_for(anext(lines), 0.5))
+
+    assert (told.running, told.queued_tokens >= 600) == (2, True)
+    short.close(Outcome.OK, clock())
+    long.close(Outcome.OK, clock())
+    await lines.aclose()
 
 
 async def test_draining_says_so_at_once_and_still_serves(up: Any, state: SidecarState, clock: Any) -> None:
