@@ -126,7 +126,8 @@ class FleetPool(Document):
     `endpoints` are base URLs of sidecars or of bare engines; `dns+http://host:port` stands for every A record of
     the host, asked again and again. `models[0]` is what the engine calls the model. `adapters` are the names of
     LoRA adapters that its engines serve beside it; those that sidecars tell of are found without. With `prefill`
-    the endpoints decode, and compute only what is short, cached, or left over by the others.
+    the endpoints decode, and compute only what is short, cached, or left over by the others. `hosts` are those at
+    which classifiers of its `traffic` may be, beside those of the gateway's flags.
     """
 
     name: Name
@@ -135,6 +136,7 @@ class FleetPool(Document):
     endpoints: tuple[str, ...] = Field(default=(), max_length=10_000)
     routing: LenientRouting = Routing()
     traffic: Traffic | None = None
+    hosts: tuple[Name, ...] = Field(default=(), max_length=64)
     prefill: FleetPrefill | None = None
     # Somebody starts a pod when a request waits: hold it for coldStartTimeout, not for timeout.
     wakes: bool = False

@@ -127,7 +127,7 @@ class ClassifiedPool(Document):
 class Classifier(Document):
     """An HTTP endpoint that is sent the request's body and answers {"class": NAME}."""
 
-    url: Url = Field(description="Where to POST the body.")
+    url: Url = Field(description="Where to POST the body; at a host that an administrator allowed.")
     timeout: DurationUpToTenSeconds = Field(
         default="300ms", description="Longest wait for its answer; the request waits as long."
     )
@@ -171,6 +171,11 @@ class Traffic(Ruled):
     ] = Field(
         default=(), description="Pools to try, in this order, when the chosen one is down or over its queue."
     )
+
+    @property
+    def asks(self) -> bool:
+        """Whether any rule asks a classifier."""
+        return any(rule.classifier is not None for rule in self.rules)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -93,6 +93,10 @@ class Llm(Document):
     response_format: FreeObject | None = Field(
         default=None, description="JSON Schema of the answer, passed on to the engine."
     )
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        default=None,
+        description="Most tokens of the answer, which ends there. Absent: as many as the engine gives.",
+    )
 
 
 class Method(StrEnum):

@@ -13,7 +13,7 @@ from typing import Final
 from tidepool_cli import completion, explain, fleet, options
 from tidepool_cli.errors import CliError
 from tidepool_cli.kubectl import Kubectl
-from tidepool_cli.tables import Paint
+from tidepool_cli.tables import Paint, plain
 
 _POOLS: Final = "modelpools.tidepool.dev"
 _LABEL: Final = "tidepool.dev/pool"
@@ -153,7 +153,9 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.output == "json":
         _print_json(run)
     elif status["phase"] == "Succeeded":
-        sys.stdout.write(f"{status.get('output', '')}\n")
+        output = str(status.get("output", ""))
+        # A model wrote it: a file gets it as it is, and a terminal nothing that it would obey.
+        sys.stdout.write(f"{plain(output) if sys.stdout.isatty() else output}\n")
     return 0 if status["phase"] == "Succeeded" else 1
 
 

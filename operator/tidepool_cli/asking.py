@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tidepool_api.contract import HEADER_DEBUG, HEADER_POD, HEADER_SCORES
 from tidepool_cli.errors import CliError
+from tidepool_cli.tables import plain
 
 _SECONDS: Final = 120.0
 _KEY: Final = "TIDEPOOL_API_KEY"
@@ -33,10 +34,10 @@ class Routed:
         """For people."""
         cached = ((self.usage.get("prompt_tokens_details") or {}).get("cached_tokens")) or 0
         lines = [
-            f"pod: {self.pod}",
+            f"pod: {plain(self.pod)}",
             f"prompt tokens: {self.usage.get('prompt_tokens', '?')}, of these cached: {cached}",
         ]
-        lines += [f"  {each.strip()}" for each in self.scores.split(";")] if self.scores else [_OFF]
+        lines += [f"  {plain(each.strip())}" for each in self.scores.split(";")] if self.scores else [_OFF]
         return "\n".join(lines)
 
 
@@ -57,10 +58,12 @@ def route(url: str, model: str, prompt: str) -> Routed:
         ) from error
     if answer.status_code != httpx.codes.OK:
         raise CliError(f"the gateway answered {answer.status_code}: {_said(answer.text)}")
+    try:
+        usage = dict(answer.json().get("usage") or {})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CliError(f"what {url} answers is no completion; is it a gateway of Tidepool?") from error
     return Routed(
-        answer.headers.get(HEADER_POD, "the gateway did not say"),
-        answer.headers.get(HEADER_SCORES),
-        dict(answer.json().get("usage") or {}),
+        answer.headers.get(HEADER_POD, "the gateway did not say"), answer.headers.get(HEADER_SCORES), usage
     )
 
 
@@ -74,6 +77,6 @@ def read(path: Path) -> str:
 
 def _said(text: str) -> str:
     try:
-        return str(json.loads(text)["error"]["message"])
+        return plain(json.loads(text)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return text[:200]
+        return plain(text[:200])

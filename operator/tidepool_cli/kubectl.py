@@ -96,7 +96,13 @@ class Kubectl:
         command = [program, *arguments, *(self._options if options else ())]
         try:
             done = subprocess.run(  # noqa: S603 - kubectl, with arguments that no shell sees
-                command, input=said, capture_output=True, text=True, timeout=_SECONDS, check=False
+                command,
+                input=said,
+                capture_output=True,
+                text=True,
+                errors="replace",  # logs are whatever a program wrote
+                timeout=_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise NoCluster(

@@ -81,6 +81,8 @@ def _mapping(value: Mapping[str, Any], name: str) -> dict[str, Any]:
         kept = {key: text(str(inner)) for key, inner in value.items() if key.startswith("tidepool.dev/")}
         return kept | {key: HIDDEN for key in value if key not in kept}
     found = {key: document(inner, key) for key, inner in value.items() if key != "managedFields"}
+    if name == "terminated" and value.get("message"):  # the end of the container's log
+        found["message"] = log(str(value["message"]))
     if {"name", "value"} <= value.keys() and value["name"] not in _OPEN_ENVIRONMENT:
         found["value"] = HIDDEN
     if name == "env" and "name" not in value:  # a plain mapping of names and values

@@ -52,7 +52,7 @@ class View:
         self._mark_due = mark_due
         self._leads = leads
         self._tls = tls  # gateways speak TLS with the sidecars that can
-        self._hosts = hosts  # what the workflows of a namespace may call
+        self._hosts = hosts  # what the workflows of a namespace may call, and where its pools' classifiers may be
         self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
         self._fleet: dict[str, tuple[int, FleetPool]] = {}
         self._asks: dict[str, tuple[int, Asks | None]] = {}
@@ -106,7 +106,10 @@ class View:
                 if not problems:
                     known = self._fleet[uid] = (generation, fleet_pool(pool))
             if known is not None:
-                found.append(self._secured(known[1], key_of(raw)) if self._tls else known[1])
+                key, told = key_of(raw), known[1]
+                if told.traffic is not None and told.traffic.asks:
+                    told = told.model_copy(update={"hosts": self._hosts(key.namespace)})
+                found.append(self._secured(told, key) if self._tls else told)
         return tuple(sorted(found, key=lambda pool: pool.name))
 
     def _secured(self, pool: FleetPool, key: Key) -> FleetPool:

@@ -19,7 +19,7 @@ _SHOWN: Final = 10
 
 
 class Workflows:
-    """Judges one workflow at a time, again whenever it or a pool of its namespace comes or goes."""
+    """Judges one workflow at a time, again whenever it, a pool of its namespace or a namesake comes or goes."""
 
     def __init__(self, api: Api, store: Store, recorder: Recorder) -> None:
         self._api = api
@@ -36,7 +36,8 @@ class Workflows:
         found = review(raw, self._names(MODEL_POOL, key), self._names(AGENT_WORKFLOW, key))
         problems = shape or found
         before = raw.get("status") or {}
-        status = workflow_status(raw, problems, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = workflow_status(raw, problems, now, self._namesakes(key))
         if all(before.get(field) == value for field, value in status.items()):
             return None
         try:
@@ -49,21 +50,26 @@ class Workflows:
         await self._recorder.post(raw, Note(severity, ready["reason"], ready["message"]))
         return None
 
+    def _namesakes(self, key: Key) -> Sequence[str]:
+        """Workflows of other namespaces that have its name; a gateway's clients may name no namespace."""
+        others = (one for one in self._store.keys(AGENT_WORKFLOW) if one.name == key.name and one != key)
+        return sorted(map(str, others))
+
     def _names(self, kind: Kind, key: Key) -> Collection[str]:
         return {found.name for found in self._store.keys(kind) if found.namespace == key.namespace}
 
 
-def workflow_status(raw: Object, problems: Sequence[Problem], now: str) -> Object:
+def workflow_status(raw: Object, problems: Sequence[Problem], now: str, namesakes: Sequence[str] = ()) -> Object:
     """Accepted: the workflow is sound in itself. Ready: what it refers to is there, too."""
-    name, generation = raw["metadata"]["name"], raw["metadata"].get("generation", 0)
+    generation = raw["metadata"].get("generation", 0)
     before = {entry["type"]: entry for entry in (raw.get("status") or {}).get("conditions") or []}
     own = [problem for problem in problems if not problem.accepted]
     verdicts = {
         "Accepted": (own, "Accepted", "The workflow is sound."),
         "Ready": (
             problems,
-            "Ready",
-            f"All that it refers to is there; call it as the model {MODEL_PREFIX}{name}.",
+            "NameShared" if namesakes else "Ready",
+            f"All that it refers to is there; {_called(raw, namesakes)}.",
         ),
     }
     conditions = []
@@ -82,6 +88,18 @@ def workflow_status(raw: Object, problems: Sequence[Problem], now: str) -> Objec
             }
         )
     return {"observedGeneration": generation, "conditions": conditions}
+
+
+def _called(raw: Object, namesakes: Sequence[str]) -> str:
+    name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace", "")
+    if not namesakes:
+        return f"call it as the model {MODEL_PREFIX}{name}"
+    rest = len(namesakes) - _SHOWN
+    others = ", ".join(namesakes[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return (
+        f"its name is that of {others} too, and {MODEL_PREFIX}{name} leads gateways to the first of them by "
+        f"namespace: call this one as the model {MODEL_PREFIX}{namespace}/{name}"
+    )
 
 
 def _message(problems: Sequence[Problem]) -> str:

@@ -52,6 +52,7 @@ from tidepool_router.tls import OwnCertificate, Trust
 from tidepool_router.tracing.start import watching
 from tidepool_router.usage.export import export
 from tidepool_router.usage.tally import Tally
+from tidepool_router.workflow.hosts import allowed_hosts
 from tidepool_router.workflows import WorkflowSwitch
 
 _log: Final = logging.getLogger("tidepool.router")
@@ -250,11 +251,12 @@ async def _gateway(options: Options, services: Services, stack: AsyncExitStack) 
     fleet.follow(lambda: has_fleet.set() if fleet.has_fleet else None)
     door = await open_door(options, fleet.metrics.registry, services)
     keys = await _keys(options.keys_file, fleet, services, options.workers)
-    governance = Governance(services, fleet.metrics)
+    hosts = allowed_hosts(options.workflows.hosts)
+    governance = Governance(services, fleet.metrics, hosts)
     stack.push_async_callback(governance.close)
     application = Gateway(services, fleet, version("tidepool"), keys, governance)
     application.tally = await _usage(options, fleet.metrics.registry, stack)
-    workflows = WorkflowSwitch(services, fleet, application, options.workflows)
+    workflows = WorkflowSwitch(services, fleet, application, options.workflows, hosts)
     stack.push_async_callback(workflows.close)
     workflows.inner = Gateway(services, fleet, version("tidepool"), None, governance)
     fleet.follow(workflows.look)

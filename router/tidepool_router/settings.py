@@ -320,7 +320,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="HOST",
-        help="a host that http steps may call, like search.tools, *.tools or search.tools:8080; may be repeated",
+        help="a host that steps of workflows may call and classifiers may be at, like search.tools, *.tools or "
+        "search.tools:8080; may be repeated",
     )
     gateway.add_argument(
         "--workers", type=int, default=1, metavar="N", help="processes on the one port (default %(default)s)"

@@ -9,6 +9,7 @@ from tidepool_router.fleet.gateway import GatewayFleet
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.proxy.services import Services
 from tidepool_router.settings import WorkflowOptions
+from tidepool_router.workflow.hosts import Hosts
 
 if TYPE_CHECKING:
     from tidepool_router.workflow.start import WorkflowRooms
@@ -18,23 +19,31 @@ class WorkflowSwitch:
     """Follows the fleet. `inner` is the gateway that the steps' requests go to; it asks for no key."""
 
     def __init__(
-        self, services: Services, fleet: GatewayFleet, gateway: Gateway, options: WorkflowOptions
+        self,
+        services: Services,
+        fleet: GatewayFleet,
+        gateway: Gateway,
+        options: WorkflowOptions,
+        hosts: Hosts,
     ) -> None:
         self.inner = gateway
         self._services = services
         self._fleet = fleet
         self._gateway = gateway
         self._options = options
+        self._hosts = hosts
         self._store = options.store
         self._rooms: WorkflowRooms | None = None
 
     def look(self) -> None:
         """The fleet has changed, or is there. Raises JournalError where the store cannot be opened."""
         if self._rooms is None and (self._fleet.workflows or self._store is not None):
-            from tidepool_router.workflow.start import WorkflowRooms, allowed_hosts
+            from tidepool_router.workflow.start import WorkflowRooms
 
-            hosts, lease_seconds = allowed_hosts(self._options.hosts), self._options.lease_seconds
-            self._rooms = WorkflowRooms(self._services, self._fleet, self.inner, self._store, hosts, lease_seconds)
+            lease_seconds = self._options.lease_seconds
+            self._rooms = WorkflowRooms(
+                self._services, self._fleet, self.inner, self._store, self._hosts, lease_seconds
+            )
             self._rooms.start()
             self._rooms.workflows.tally = self._gateway.tally
             self._gateway.workflows = self._rooms

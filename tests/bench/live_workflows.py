@@ -276,7 +276,7 @@ class Stand:
         client: Any = Client(inner, self.policy, profiles)
         models = (Models if self.policy == Ours.name else InTurn)(client, fleet, profiles)
         nobody: Any = None
-        performer = Live(models, nobody, Renderer(), nobody, profiles, self.lives, self.speed)
+        performer = Live(models, nobody, Renderer(), nobody, profiles, lives=self.lives, speed=self.speed)
         workflows = Workflows(performer, SqlJournal(MEMORY), "bench")
         qualities = tuple((spec.name, spec.quality) for spec in POOLS)
         found = plans(qualities)

@@ -10,7 +10,7 @@ import pytest
 
 from cli.objects import Made, pod, pool
 from tidepool_cli import __main__ as program
-from tidepool_cli import running
+from tidepool_cli import asking, running
 from tidepool_cli.errors import CliError
 from tidepool_cli.kubectl import Kubectl
 
@@ -123,6 +123,37 @@ def test_kubectls_words_get_a_remedy(
 
     with pytest.raises(CliError, match=words):
         Kubectl().get("modelpools.tidepool.dev", "x")
+
+
+def test_a_log_that_is_no_text_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "kubectl"
+    fake.write_text("#!/bin/sh\nprintf 'loaded \\377\\376 weights'\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    assert Kubectl().logs("chat-a", "engine", 10) == "loaded \ufffd\ufffd weights"
+
+
+@pytest.mark.parametrize(("terminal", "out"), [(True, "42?[2J\n"), (False, "42\x1b[2J\n")])
+def test_what_a_model_wrote_gives_a_terminal_no_orders(
+    terminal: bool, out: str, cluster: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.objects["agentworkflows.tidepool.dev"] = [{"metadata": {"name": "two"}}]
+    status = {"phase": "Succeeded", "output": "42\x1b[2J"}
+    cluster.objects[running.RESOURCE] = [{"metadata": {"name": "two-x7k2p"}, "status": status}]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    assert program.main(["run", "two"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_what_is_no_gateway_is_told_and_not_a_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx
+
+    monkeypatch.setattr(httpx.Client, "post", lambda *_, **__: httpx.Response(200, text="<html>"))
+
+    with pytest.raises(CliError, match="is it a gateway of Tidepool"):
+        asking.route("http://127.0.0.1:1", "m", "hi")
 
 
 def test_without_kubectl_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

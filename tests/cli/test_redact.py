@@ -35,6 +35,14 @@ def test_a_secret_is_hidden_in(place: str) -> None:
     assert SECRET not in json.dumps(redact.document({"spec": PLACES[place]}))
 
 
+def test_the_end_of_a_log_in_a_pods_status_quotes_no_request() -> None:
+    ended = {"reason": "Error", "message": "Received request x: prompt: 'tell me'\nRuntimeError: out of memory"}
+    hidden = redact.document({"status": {"containerStatuses": [{"lastState": {"terminated": ended}}]}})
+
+    assert "tell me" not in json.dumps(hidden)
+    assert "RuntimeError: out of memory" in json.dumps(hidden)
+
+
 def test_what_helps_is_kept() -> None:
     value = {
         "metadata": {"name": "chat", "annotations": {"tidepool.dev/restart": "2"}},

@@ -252,3 +252,16 @@ async def test_a_gateway_that_does_not_answer_is_named() -> None:
     await client.close()
     with pytest.raises(RunRefused, match="no gateway serves"):
         await GatewayRuns(list).open()
+
+
+@pytest.mark.parametrize("run", ["../../drain", "..", "x/../../../drain", "run-1?x=/", "run-1#", ""])
+async def test_who_looks_at_a_run_leads_the_operator_to_no_other_path_of_a_gateway(here: Here, run: str) -> None:
+    # The console's page names the run, and nobody is asked who they are there; a drain would end the gateway.
+    here.answers["GET"] = refusal(b"404 Not Found", "run_not_found")
+    client = GatewayRuns(lambda: ["127.0.0.1"], here.gateway.port)
+
+    with pytest.raises(RunRefused, match="no run's id"):
+        await client.told(run)
+    await client.close()
+
+    assert here.asked == []

@@ -24,6 +24,7 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.proxy.sidecar import Sidecar
 from tidepool_router.tls import Trust
 from tidepool_router.usage.tally import Tally
+from tidepool_router.workflow.hosts import Hosts
 
 # Long enough for a slow machine where a test does not wait for them, and looked at often where it does.
 QUICK = Limits(connect_seconds=10.0, first_byte_seconds=20.0, chunk_seconds=20.0, sweep_seconds=0.02)
@@ -105,6 +106,7 @@ async def start_gateway(
     keys: KeyRing | None = None,
     tally: Tally | None = None,
     traffic: Traffic | None = None,
+    hosts: tuple[str, ...] = (),
     prefill: FleetPrefill | None = None,
     others: tuple[FleetPool, ...] = (),
     trust: Trust | None = None,
@@ -120,6 +122,7 @@ async def start_gateway(
         endpoints=endpoints,
         routing=routing or Routing(retries=retries),
         traffic=traffic,
+        hosts=hosts,
         prefill=prefill,
         wakes=wakes,
     )
@@ -135,7 +138,7 @@ async def start_gateway(
     governed: list[Governance] = []
 
     def application(services: Services) -> Gateway:
-        governed.append(Governance(services, fleet.metrics))
+        governed.append(Governance(services, fleet.metrics, Hosts(loopback=True)))
         made = Gateway(services, fleet, "0", keys, governed[0])
         made.tally = tally
         return made

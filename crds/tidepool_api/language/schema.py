@@ -16,6 +16,7 @@ _SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "$defs", "definiti
 _SCHEMA_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SCHEMAS: Final = ("items", "additionalProperties", "not", "contains", "if", "then", "else", "propertyNames")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_REFERENCES: Final = ("$ref", "$dynamicRef")
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
@@ -54,6 +55,11 @@ def _own(schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
             yield _problem(
                 f"{path}.{word}", f"must be a {'count' if word in _COUNTS else 'number'}, not {value!r}"
             )
+    for word in _REFERENCES:
+        place = schema.get(word, "#")
+        if not isinstance(place, str) or not place.startswith("#"):
+            remedy = "write what it refers to under $defs, and refer to #/$defs/NAME"
+            yield _problem(f"{path}.{word}", f"{place!r} leads out of the schema, where nobody goes; {remedy}")
     pattern = schema.get("pattern", "")
     if not isinstance(pattern, str) or not _compiles(pattern):
         yield _problem(f"{path}.pattern", f"{pattern!r} is no regular expression")

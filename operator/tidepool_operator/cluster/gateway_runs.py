@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS: Final = 8.0  # the store's own bound is five
 _TRIES: Final = 2
 _MOST_LOOKED_AT: Final = 8  # gateways: without a store that they share, each knows its own runs alone
+# Whoever looks names it: nothing in it may lead to another path, where the operator's proof opens more.
+_RUN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _JSON: Final = {"content-type": "application/json"}
 
 
@@ -72,6 +75,8 @@ class GatewayRuns:
 
     async def told(self, run: str) -> RunStory:
         """One run, as the gateway tells it that remembers most. Raises RunRefused."""
+        if not _RUN.fullmatch(run):
+            raise RunRefused("that is no run's id", "run_not_found")
         stories = [_read(RunStory, one) for one in await self._looks(f"{contract.PATH_RUNS_TOLD}/{run}")]
         return max(stories, key=lambda story: len(story.events))
 

@@ -1,6 +1,6 @@
-"""What administrators allow the workflows of a namespace, by an annotation that only they may write.
+"""What administrators allow a namespace's workflows and classifiers, by an annotation that only they may write.
 
-Each namespace that has workflows is asked for now and then, by its name: that works with a Role in it as well,
+Each namespace that has some is asked for now and then, by its name: that works with a Role in it as well,
 where namespaces can be neither listed nor watched.
 """
 
@@ -35,11 +35,11 @@ class AllowedHosts:
         self._due = asyncio.Event()
 
     def of(self, namespace: str) -> tuple[str, ...]:
-        """What the workflows of a namespace may call; nothing before the first look."""
+        """What gateways may call for a namespace; nothing before the first look."""
         return self._hosts.get(namespace, ())
 
     def mark_due(self) -> None:
-        """There is a new workflow."""
+        """There is a new workflow, or a new classifier."""
         self._due.set()
 
     async def look(self, pause_seconds: float = 0.0) -> None:

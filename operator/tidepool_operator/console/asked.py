@@ -1,12 +1,14 @@
 """Answers of others that a view is made from, asked for in the background: no view waits for one that hangs."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
 from tidepool_operator.errors import OperatorError
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 # The first view of all waits so long for its first answer.
 PATIENCE_SECONDS: Final = 1.0
@@ -47,3 +49,6 @@ class Asked(Generic[T]):
             self.trouble = None
         except OperatorError as error:
             self.trouble = str(error)
+        except Exception:  # nobody waits for this task, so nobody else would hear of it
+            log.exception("a question of the console failed")
+            self.trouble = "the operator failed to ask; its log says why. Please report it."

@@ -2,6 +2,7 @@
 gateways, each asked only while somebody looks."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -148,8 +149,11 @@ class Looks:
         }
 
     async def _workflows(self, _: str) -> Document:
+        runs = defaultdict[Key, list[Object]](list)  # each is looked at once, however many workflows there are
+        for raw in self._from.store.all(AGENT_WORKFLOW_RUN):
+            runs[_workflow_of(raw)].append(raw)
         rows = {
-            str(key): flows.row(raw, self._objects(key))
+            str(key): flows.row(raw, runs.get(key, []))
             for raw in self._from.store.all(AGENT_WORKFLOW)
             if (key := key_of(raw))
         }
@@ -192,12 +196,7 @@ class Looks:
         return found
 
     def _objects(self, key: Key) -> list[Object]:
-        return [
-            raw
-            for raw in self._from.store.all(AGENT_WORKFLOW_RUN)
-            if raw["metadata"].get("namespace", "") == key.namespace
-            and (raw.get("spec") or {}).get("workflow") == key.name
-        ]
+        return [raw for raw in self._from.store.all(AGENT_WORKFLOW_RUN) if _workflow_of(raw) == key]
 
     def _facts(self, raw: Object, figures: Mapping[str, PoolFigures]) -> PoolFacts:
         key = key_of(raw)
@@ -257,6 +256,10 @@ class Looks:
 def _key(name: str) -> Key:
     namespace, _, own = name.partition("/")
     return Key(namespace, own)
+
+
+def _workflow_of(run: Object) -> Key:
+    return Key(run["metadata"].get("namespace", ""), str((run.get("spec") or {}).get("workflow", "")))
 
 
 def _scaling(raw: Object) -> ScalingSpec | None:

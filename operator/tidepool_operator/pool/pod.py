@@ -17,6 +17,11 @@ from tidepool_operator.pool.pod_parts import locked_down, pod_security
 _GRACE_SECONDS: Final = 3900
 _STARTUP_PERIOD_SECONDS: Final = 2
 _STARTUP_SECONDS: Final = 24 * 3600  # rollout.progressDeadline judges slow loads; a probe would only restart them
+# Large bodies that must be whole before they go on, on disk and, those and all others, in memory; within the
+# router's limit of memory, which holds its replays and itself as well.
+_BODIES_FOLDER: Final = "/var/spool/tidepool"
+_STORED_BYTES: Final = 256 << 20
+_BODIES_BYTES: Final = 384 << 20
 _SETTINGS_FOLDER: Final = contract.SETTINGS_FILE.rpartition("/")[0]
 
 
@@ -105,6 +110,12 @@ def _router(pool: ModelPool, image: str, variant: str, role: str) -> Object:
             peers(name, namespace),
             "--proof-file",
             contract.PROOF_FILE,
+            "--bodies-folder",
+            _BODIES_FOLDER,
+            "--max-stored-bytes",
+            str(_STORED_BYTES),
+            "--max-bodies-bytes",
+            str(_BODIES_BYTES),
             *(() if role == contract.ROLE_MIXED else ("--hands-over",)),
         ],
         "env": [
@@ -127,6 +138,7 @@ def _router(pool: ModelPool, image: str, variant: str, role: str) -> Object:
         "volumeMounts": [
             {"name": "settings", "mountPath": _SETTINGS_FOLDER, "readOnly": True},
             {"name": "proof", "mountPath": contract.PROOF_FOLDER, "readOnly": True},
+            {"name": "bodies", "mountPath": _BODIES_FOLDER},
         ],
     }
 
@@ -213,6 +225,8 @@ def _volumes(pool: ModelPool) -> list[Object]:
         {"name": "settings", "configMap": settings},
         # The router's alone, and for nothing but the other parts: the API server refuses this audience.
         {"name": "proof", "projected": {"sources": [{"serviceAccountToken": proof}]}},
+        # The router keeps its own bound. This one, a quarter above it, would evict the pod.
+        {"name": "bodies", "emptyDir": {"sizeLimit": str(_STORED_BYTES + _STORED_BYTES // 4)}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]

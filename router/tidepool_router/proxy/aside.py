@@ -36,9 +36,6 @@ class Aside(ABC):
     def _expire(self) -> None:
         """It took too long."""
 
-    def _abandoned(self) -> None:  # noqa: B027 (where a client's request ends it)
-        """The process ends."""
-
     def _send_to(self, place: Reservation, request: Request, request_id: bytes, seconds: float) -> None:
         """The client's request with `_body` as its body; `_expire` is called after so many seconds."""
         self._open = True
@@ -63,10 +60,6 @@ class Aside(ABC):
             self._connecting = None
             self._fail(error)
             return
-        except asyncio.CancelledError:
-            if self._open:  # not by `_let_go`: the process ends
-                self._abandoned()
-            raise
         self._connecting = None
         if self._open:
             self._send_on(upstream)

@@ -148,8 +148,12 @@ def tell_priority(request: Request, facts: RequestFacts) -> None:
         number = max(number, own)
     if number == (own or 0):
         return
+    feed = request.feed
     try:
-        request.body = set_priority(request.body, number, named=own is not None)
+        if isinstance(feed, StoredFeed):
+            feed.replace(set_priority(feed.read_all(), number, named=own is not None))
+        else:
+            request.body = set_priority(request.body, number, named=own is not None)
     except ValueError as error:
         message = f"the priority cannot be put into the body ({error}); leave `priority` out of it"
         raise Refused(Refusal(400, "invalid_request_error", "invalid_json", message)) from error

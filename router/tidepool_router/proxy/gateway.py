@@ -125,7 +125,7 @@ class Gateway:
         write_response(request, connection, self._own_answer(request, route, grant))
         return None
 
-    def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange:
+    def _infer(self, request: Request, connection: ServerConnection, route: Route) -> ActiveExchange | None:
         if GATEWAY_MARK in request.special:
             message = (
                 "this request came from a gateway and would go to one again; "
@@ -166,7 +166,7 @@ class Gateway:
         if self.tally is not None:
             exchange.account = account_of(self.tally, facts, grant)
         exchange.begin()
-        return exchange
+        return None if exchange.over else exchange
 
     def _route(self, request: Request, route: Route, grant: Grant | None) -> tuple[RequestFacts, PoolState]:
         facts = facts_of(request, route)
@@ -265,6 +265,11 @@ class GatewayExchange(Exchange):
         self._scores = ""  # of the last pick, where the client asked for them
         self.account: Account | None = None  # where its usage is counted
         self.charged: tuple[Grant, int] | None = None  # whom the request was charged to, and the tokens
+
+    @property
+    def over(self) -> bool:
+        """Whether all is done, as it may be when it has just begun: a refusal needs nobody's answer."""
+        return self._done
 
     def _start(self) -> None:
         if self._pool.prefill is not None:

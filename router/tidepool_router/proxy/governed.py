@@ -15,6 +15,7 @@ from tidepool_router.governance import Asked, ClassifierTable, Plan, Table, rout
 from tidepool_router.ledger import Outcome
 from tidepool_router.proxy.begin import renamed
 from tidepool_router.proxy.classifiers import Classifiers
+from tidepool_router.proxy.firststep import claims_blocks
 from tidepool_router.proxy.gateway import GatewayExchange
 from tidepool_router.proxy.mirrors import Copied, Mirrors
 from tidepool_router.proxy.server import ServerConnection
@@ -24,6 +25,7 @@ from tidepool_router.wire.answers import AnswerReader
 from tidepool_router.wire.coding import opened
 from tidepool_router.wire.headers import SESSION
 from tidepool_router.wire.messages import Request
+from tidepool_router.workflow.hosts import Hosts
 
 # Refusals and failures that say nothing against the request itself: another pool may serve it.
 _NOT_THE_REQUESTS_FAULT: Final = frozenset((429, 502, 503, 504))
@@ -32,10 +34,10 @@ _NOT_THE_REQUESTS_FAULT: Final = frozenset((429, 502, 503, 504))
 class Governance:
     """What the governed exchanges of a process share."""
 
-    def __init__(self, services: Services, metrics: GatewayMetrics) -> None:
+    def __init__(self, services: Services, metrics: GatewayMetrics, hosts: Hosts) -> None:
         self.services = services
         self.metrics = metrics
-        self.classifiers = Classifiers(metrics)
+        self.classifiers = Classifiers(services, metrics, hosts)
         self.mirrors = Mirrors(services, metrics)
 
     def exchange(
@@ -83,7 +85,10 @@ class GovernedExchange(GatewayExchange):
         )
 
     def _start(self) -> None:
-        self._follow(route(self._asked, self._table))
+        try:
+            self._follow(route(self._asked, self._table))
+        except Refused as refused:  # the client's own fault, which no book may count as ours
+            self._refuse(refused.refusal, Outcome.REFUSED)
 
     def _follow(self, plan: Plan[PoolState]) -> None:
         """Raises Refused when the body cannot be made the chosen pool's."""
@@ -100,15 +105,18 @@ class GovernedExchange(GatewayExchange):
             if up is not None:
                 pool, reason = up, "fallback"
         self._enter(pool, reason)
+        mirror = None if plan.mirror is pool else plan.mirror
+        if mirror is not None and mirror.prefill is not None and claims_blocks(self._request) is not None:
+            mirror = None  # where blocks are is the router's to say there too
         body = self._request.body  # it may be let go of as soon as it is sent
         super()._start()
-        if plan.mirror is not None and plan.mirror is not pool:
+        if mirror is not None and not self._done:
             copied = Copied(self._request, self._request_id, self._facts, body, self._model)
-            self._governance.mirrors.send(self._owner, plan.mirror, copied)
+            self._governance.mirrors.send(self._owner, mirror, copied)
 
     async def _classify(self, plan: Plan[PoolState], classifier: ClassifierTable[PoolState]) -> None:
         pool = await self._governance.classifiers.ask(
-            self._owner.name, classifier, self._request, self._request_id
+            self._owner.config, classifier, self._request, self._request_id
         )
         self._task = None
         try:

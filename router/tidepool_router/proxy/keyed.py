@@ -43,14 +43,14 @@ def within_grant(facts: RequestFacts, request: Request, pool: PoolState, grant: 
 def cover(request: Request, facts: RequestFacts, pool: PoolState, grant: Grant) -> None:
     """Take off the key, which goes no further than here, and tell the sidecars what the facts say."""
     add = [TENANT, COLON, grant.tenant.encode("latin-1"), CRLF]
-    name = None if facts.priority == 0 else _name_of(facts.priority, pool.routing.priorities)
+    name = None if facts.priority == 0 else name_of(facts.priority, pool.routing.priorities)
     if name is not None:
         add += (PRIORITY, COLON, name, CRLF)
     request.rewrite(_COVERED, add)
 
 
-def _name_of(number: int, priorities: Mapping[str, int]) -> bytes | None:
-    """The highest of the pool's priorities that is not above this; None: there is none."""
+def name_of(number: int, priorities: Mapping[str, int]) -> bytes | None:
+    """Name of the highest of the pool's priorities that is not above this; None: there is none."""
     names = [(value, name) for name, value in priorities.items() if value <= number]
     return max(names)[1].encode("latin-1", "replace") if names else None
 

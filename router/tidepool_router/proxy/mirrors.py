@@ -120,9 +120,6 @@ class _Copy(Aside):
             self._reservation.failed(error.kind)
         self._end(Outcome.ERROR)
 
-    def _abandoned(self) -> None:
-        self._end(Outcome.CANCELLED)
-
     def _expire(self) -> None:
         self._end(Outcome.ERROR)
 

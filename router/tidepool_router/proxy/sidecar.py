@@ -115,12 +115,12 @@ class Sidecar:
             facts = msgspec.structs.replace(facts, adapter=facts.model)
         asks = settings.ask_usage and facts.stream and not facts.asked_usage and facts.api in _ASKS_USAGE
         # Nothing is spliced into compressed bytes, nor before what has not come.
-        plain = b"content-encoding" not in request.special and request.feed is None
-        asks = asks and plain
+        plain, feed = b"content-encoding" not in request.special, request.feed
+        asks = asks and plain and feed is None
         if asks:
             request.body = ask_usage(request.body)
-        if settings.engine_priority and request.feed is not None:
-            tell_front_priority(request, request.feed, facts)
+        if settings.engine_priority and feed is not None and not isinstance(feed, StoredFeed):
+            tell_front_priority(request, feed, facts)
         elif settings.engine_priority and plain and (facts.priority or facts.engine_priority is not None):
             tell_priority(request, facts)
         now = monotonic()
@@ -156,10 +156,7 @@ class Sidecar:
         named = bool(facts.model) or GATEWAY_MARK in request.special  # gateways have replaced any alias
         if (settings.aliases and not named) or (self.state.watch.probe.adapters and not facts.model):
             raise NotYet("the model may stand behind the front")
-        if stored:
-            if settings.engine_priority:
-                raise NotYet("the priority is written into what is in memory")
-        elif facts.model in settings.aliases and not feed.model_at:
+        if not stored and facts.model in settings.aliases and not feed.model_at:
             raise NotYet("the model's place is behind the front")
         if self.state.hands_over:
             raise NotYet("where blocks are may stand behind the front")

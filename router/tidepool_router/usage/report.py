@@ -63,7 +63,7 @@ def as_table(sums: Sequence[tuple[tuple[str, ...], Used]], by: Sequence[str]) ->
     for _, used in sums:
         total = total.plus(used)
     heads = [*by, *(name.replace("_", " ") for name in _SUMS)]
-    rows = [[*place, *(f"{each:,}" for each in used)] for place, used in sums]
+    rows = [[*map(_printable, place), *(f"{each:,}" for each in used)] for place, used in sums]
     rows.append(["all", *[""] * (len(by) - 1), *(f"{each:,}" for each in total)])
     widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
     lines = []
@@ -80,6 +80,11 @@ def _part(part: str, hour: int, who: Who) -> str:
     if part == "day":
         return datetime.fromtimestamp(hour, UTC).strftime("%Y-%m-%d")
     return str(getattr(who, part))
+
+
+def _printable(cell: str) -> str:
+    """Without what a terminal would obey: clients may choose names."""
+    return "".join(each if each.isprintable() else "?" for each in cell)
 
 
 def _harmless(cell: str) -> str:

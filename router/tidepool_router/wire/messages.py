@@ -87,6 +87,10 @@ class Request:
         request.body = body
         return request
 
+    def as_came(self) -> "Request":
+        """Its head alone, which nobody changes."""
+        return Request(self.method, self.target, self.lines, self.special.copy())
+
     def rewrite(self, drop: Collection[bytes], add: list[bytes]) -> None:
         """Pass on other lines than those that came, which the connection's next request may share and keeps."""
         lines = self.lines
@@ -262,7 +266,8 @@ class RequestReader:
         varied = REQUEST_VARIES if repeat is None else REQUEST_VARIES.union(repeat.names)
         shape = repeat_of(head, varied, before, REQUEST_SPECIAL)
         self._repeat = shape if shape is not None and shape.place(request.lines, special) else None
-        self._known = request if self._repeat is not None else None
+        # Whoever serves the request may write other lines and another target into it.
+        self._known = None if self._repeat is None else request.as_came()
 
     def _parse(self, data: bytes) -> None:
         self._quiet += len(data)
@@ -362,7 +367,6 @@ class RequestReader:
             feed.whole = True
             self._feed = None
             self._asked = False
-            self._size = 0
 
     def _end_head(self, request: Request) -> None:
         parser = self._parser

@@ -38,7 +38,7 @@ from tidepool_router.workflow.core.values import item_read
 from tidepool_router.workflow.core.warming import next_steps, seconds_until
 from tidepool_router.workflow.failures import StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
-from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped, wrong_input
+from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped
 from tidepool_router.workflow.watching import Watch
 
 _log: Final = logging.getLogger("tidepool.workflow")
@@ -85,6 +85,7 @@ class Driver:
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: dict[Key | str, asyncio.Task[None]] = {}
         self._timed_out: set[Key] = set()
+        self._made: set[Key] = set()  # has come to an end, which is being written down
         self._tokens: defaultdict[Key, int] = defaultdict(int)
         self._learning = Learning(self.run, performer.profiles)
         self._watch = watch
@@ -176,8 +177,7 @@ class Driver:
                 case Stop(key):
                     self._cut(key)
                 case TimeOut(key, _):
-                    self._timed_out.add(key)
-                    self._cut(key)
+                    self._time_out(key)
                 case Save(measure, tokens, within):
                     self._saves(within, measure)
                     self._tell({"type": "saving", "measure": measure, "tokens": tokens, "within": within})
@@ -192,6 +192,11 @@ class Driver:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._tasks.pop(name) if self._tasks.get(name) is done else None)
+
+    def _time_out(self, key: Key) -> None:
+        if key not in self._made:  # else it was in time, however long the store takes
+            self._timed_out.add(key)
+            self._cut(key)
 
     def _cut(self, key: Key | str) -> None:
         task = self._tasks.get(key)
@@ -221,8 +226,9 @@ class Driver:
             call = replace(call, value=item_read(frame.works[step.source].units[key.item or 0]))
         try:
             done = await self._performer.perform(step, call, frame.values(), about, live)
+            self._made.add(key)
             if isinstance(done, Entered):
-                entry = self._entry(done)
+                entry = await self._entry(done)
                 self._inbox.put_nowait(lambda now: self.run.entered(key, call.attempt, entry, now))
             else:
                 await self._done(call, done)
@@ -235,8 +241,9 @@ class Driver:
             took = f"took longer than its timeout of {step.step.timeout}"
             await self._failed(call, StepFailed(took, again=True))
         except Exception as error:
-            _log.exception("a step failed in a way that nobody foresaw; please report it")
-            await self._failed(call, StepErrored(f"the gateway failed on it: {type(error).__name__}"))
+            await self._failed(call, StepErrored(_why(error)))
+        finally:
+            self._made.discard(key)
 
     def _warm(self, frame: Frame, key: Key, about: About) -> None:
         """Have the beginnings of what follows a unit that begins computed meanwhile."""
@@ -260,13 +267,13 @@ class Driver:
             self._tell({"type": "warmed", "step": key.path, "tokens": used})
             self._inbox.put_nowait(lambda now: self.run.used(used, now, frame.scope))
 
-    def _entry(self, entered: Entered) -> Entry:
+    async def _entry(self, entered: Entered) -> Entry:
         if entered.workflow is None:
             return Entry()
         plan = self._plans.get(entered.workflow)
         if plan is None:
             raise StepErrored(f"there is no workflow {entered.workflow!r}, or it cannot be run")
-        wrong = wrong_input(plan.spec.input, entered.given)
+        wrong = await self._performer.checker.wrong(plan.spec.input, entered.given, "input")
         if wrong is not None:
             raise StepErrored(wrong)
         return Entry(plan, entered.given)
@@ -283,6 +290,7 @@ class Driver:
         await self._end(call.key, Ending(Phase.SUCCEEDED, "", output), _call_told(done))
 
     async def _failed(self, call: Call, failure: StepFailed) -> None:
+        self._made.add(call.key)
         tokens = self._used(call.key, failure.prompt_tokens, failure.output_tokens)
         at = self.run.retry_at(call.key, call.attempt, monotonic()) if failure.again else None
         if at is not None:
@@ -342,8 +350,8 @@ class Driver:
             return
         try:
             items = await self._performer.items(frame.step(step), frame.values())
-        except StepFailed as error:
-            why = str(error).removeprefix("withParam: ")
+        except Exception as error:
+            why = _why(error, "withParam")
             self._inbox.put_nowait(lambda now: self.run.unexpandable(step, why, now, within))
         else:
             self._inbox.put_nowait(lambda now: self.run.expanded(step, items, now, within))
@@ -359,8 +367,8 @@ class Driver:
                 answer = str(values["steps"][frame.plan.last]["text"])
             else:
                 answer = await self._performer.render(output, values, "output")
-        except StepFailed as error:
-            why = str(error).removeprefix("output: ")
+        except Exception as error:
+            why = _why(error, "output")
             self._inbox.put_nowait(lambda now: self.run.uncomposable(why, now, within))
         else:
             self._inbox.put_nowait(lambda now: self.run.composed(answer, now, within))
@@ -386,6 +394,14 @@ class Driver:
         if len(self.history) < _MOST_EVENTS:
             self.history.append(event)
         self._send(event)
+
+
+def _why(error: Exception, field: str = "") -> str:
+    """What is told of a failure; of one that nobody foresaw, the log says more. Whoever waits must hear of any."""
+    if isinstance(error, StepFailed):
+        return str(error).removeprefix(f"{field}: ")
+    _log.error("a step failed in a way that nobody foresaw; please report it", exc_info=error)
+    return f"the gateway failed on it: {type(error).__name__}"
 
 
 def _call_told(done: Done) -> Mapping[str, Any]:

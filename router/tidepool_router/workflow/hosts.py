@@ -1,4 +1,5 @@
-"""Which addresses the steps of workflows may call: those that an administrator named, and never what is forbidden.
+"""Which addresses a gateway calls for others, the steps of workflows and the classifiers of pools: those that an
+administrator named, and never what is forbidden.
 
 A name is resolved once and the connection goes to the address that was judged, so DNS cannot answer twice; each
 redirect is judged anew.
@@ -6,8 +7,10 @@ redirect is judged anew.
 
 import asyncio
 import ipaddress
+import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,6 +28,10 @@ _SECONDS: Final = 5.0
 
 class NotAllowed(RouterError):
     """The address may not be called; the message says who may change that."""
+
+
+class Unresolved(NotAllowed):
+    """The name leads nowhere at the moment."""
 
 
 class Hosts:
@@ -47,26 +54,27 @@ class Hosts:
         self._loopback = loopback
 
     async def pinned(self, url: str, more: Iterable[str] = ()) -> tuple[SplitResult, str, int]:
-        """The URL's parts, and the address and port to connect to. `more`: what else this workflow may call.
+        """The URL's parts, and the address and port to connect to. `more`: what else is allowed to who asks.
 
         Raises NotAllowed.
         """
         parts, host, port = _split(url)
         if not any(_matches(name, host, port) for name in (*self._allowed, *more)):
             raise NotAllowed(
-                f"{host}:{port} is not among the hosts that workflows may call; an administrator can allow it "
-                "by gateway.workflows.allowedHosts of the chart (--workflow-allow at the gateway), the annotation "
-                f"{WORKFLOW_HOSTS_ANNOTATION} of the namespace, or `hosts` of the workflow in a fleet file"
+                f"{host}:{port} is not among the hosts that workflows may call, and classifiers be at; an "
+                "administrator can allow it by gateway.workflows.allowedHosts of the chart (--workflow-allow at "
+                f"the gateway), the annotation {WORKFLOW_HOSTS_ANNOTATION} of the namespace, or `hosts` of the "
+                "workflow or pool in a fleet file"
             )
         try:
             async with asyncio.timeout(_SECONDS):
                 addresses = await self._resolve(host, port)
         except (OSError, TimeoutError) as error:
-            raise NotAllowed(f"{host} cannot be resolved: {error or 'no answer'}") from error
+            raise Unresolved(f"{host} cannot be resolved: {error or 'no answer'}") from error
         for address in addresses:
             self._judge(host, address)
         if not addresses:
-            raise NotAllowed(f"{host} has no address")
+            raise Unresolved(f"{host} has no address")
         return parts, addresses[0], port
 
     def _judge(self, host: str, text: str) -> None:
@@ -76,7 +84,24 @@ class Hosts:
             closed = one.is_link_local or one.is_multicast or one.is_unspecified or one.is_reserved
             closed = closed or one in _METADATA or one in self._forbidden
             if closed or (one.is_loopback and not self._loopback):
-                raise NotAllowed(f"{host} leads to {text}, an address that no workflow may call")
+                raise NotAllowed(
+                    f"{host} leads to {text}, an address that no workflow may call and no classifier has"
+                )
+
+
+def allowed_hosts(allowed: Sequence[str], environment: Mapping[str, str] | None = None) -> Hosts:
+    """Hosts that an administrator allowed; the API server's address is never among them."""
+    found = os.environ if environment is None else environment
+    forbidden = []
+    with suppress(ValueError):
+        forbidden.append(str(ipaddress.ip_address(found.get("KUBERNETES_SERVICE_HOST", ""))))
+    return Hosts(allowed, forbidden)
+
+
+def pinned_url(parts: SplitResult, address: str, port: int) -> str:
+    """The URL with the address that was judged in place of its host."""
+    literal = f"[{address}]" if ipaddress.ip_address(address.partition("%")[0]).version == 6 else address
+    return parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
 
 
 async def resolve_host(host: str, port: int) -> Sequence[str]:

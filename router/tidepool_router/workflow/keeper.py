@@ -115,3 +115,5 @@ class Keeper:
                         driver.cancel(reason)
             except JournalError:
                 continue  # who keeps the leases says so
+            except Exception:  # a run that was cancelled must hear of it
+                _log.exception("hearing of cancelled runs failed; going on")

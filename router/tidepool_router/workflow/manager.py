@@ -28,7 +28,7 @@ from tidepool_router.workflow.core.states import Verdict
 from tidepool_router.workflow.driver import Driver
 from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary, Taken
 from tidepool_router.workflow.keeper import MOST_ACTIVE, Keeper
-from tidepool_router.workflow.steps import About, Performer, wrong_input
+from tidepool_router.workflow.steps import About, Performer
 from tidepool_router.workflow.tracing import RunTrace
 from tidepool_router.workflow.watching import Watch, WorkflowMetrics
 
@@ -43,6 +43,7 @@ _INSIDE: Final = "workflows"
 _REPLAY: Final = "replay"
 # So long after its deadline a run that no gateway can restore is over.
 _HOPELESS_SECONDS: Final = 60.0
+_WRITES_TOGETHER: Final = 256  # of a replay; the store takes so many at once, and others' too
 _GONE: Final = "the gateway that its client was connected to is gone"
 
 
@@ -161,12 +162,10 @@ class Workflows:
         if len(json.dumps([called.given, called.messages])) > _MOST_INPUT_CHARACTERS:
             message = f"the input is longer than {_MOST_INPUT_CHARACTERS} characters as JSON; shorten it"
             raise Refused(Refusal(413, "invalid_request_error", "input_too_long", message))
-        wrong = wrong_input(known.plan.spec.input, called.given)
+        wrong = await self._performer.checker.wrong(known.plan.spec.input, called.given, "input")
         if wrong is not None:
             raise Refused(Refusal(400, "invalid_request_error", "invalid_input", wrong))
-        if len(self.active) >= MOST_ACTIVE:
-            message = f"{MOST_ACTIVE} runs are active at this gateway; try again in a moment"
-            raise Refused(Refusal(429, "rate_limit_error", "too_many_runs", message, 1.0))
+        self._require_room()
         inside = self._inside(known)
         spec = known.source.model_dump(mode="json", by_alias=True)
         if inside:
@@ -188,6 +187,7 @@ class Workflows:
         self, run: str, caller: Mapping[str, str], settle: Callable[[int], None] | None, key: str = ""
     ) -> Driver:
         """Begin a run that has ended once more, on what its tools answered then. Raises Refused."""
+        self._require_room()
         found = await self._stored(self._journal.recorded(run))
         if found is None:
             raise Refused(Refusal(404, "invalid_request_error", "run_not_found", f"there is no run {run[:100]!r}"))
@@ -210,9 +210,17 @@ class Workflows:
         known = of_tools(endings, plan, plans)
         fence = await self._accept(again)
         # Kept as its own: whoever takes it over goes on from them.
-        writes = (self._journal.commit(again.id, fence, unit, ending) for unit, ending in known.items())
-        await self._stored(_all(writes))
+        units = list(known.items())
+        for at in range(0, len(units), _WRITES_TOGETHER):
+            some = units[at : at + _WRITES_TOGETHER]
+            await self._stored(_all(self._journal.commit(again.id, fence, unit, ending) for unit, ending in some))
         return self._drive(Claim(again, fence, known), plan, plans, settle, key)
+
+    def _require_room(self) -> None:
+        """Raises Refused."""
+        if len(self.active) >= MOST_ACTIVE:
+            message = f"{MOST_ACTIVE} runs are active at this gateway; try again in a moment"
+            raise Refused(Refusal(429, "rate_limit_error", "too_many_runs", message, 1.0))
 
     async def differences(self, record: Record) -> list[str] | None:
         """Steps of a replay that ended otherwise than in the run that it is of; None: it is none, or not over."""

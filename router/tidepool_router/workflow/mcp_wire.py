@@ -9,6 +9,7 @@ import httpx2
 
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.hosts import Hosts, NotAllowed
+from tidepool_router.workflow.tools import PLAIN, require_plain
 
 # A step's own time bounds the whole.
 _TIMEOUT = httpx2.Timeout(None, connect=5.0, pool=5.0)
@@ -46,7 +47,7 @@ class Pinned(httpx2.AsyncBaseTransport):
         pinned = httpx2.Request(
             request.method,
             request.url.copy_with(host=address, port=port),
-            headers=request.headers,
+            headers=httpx2.Headers({**request.headers, **PLAIN}),
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": parts.hostname or ""},
         )
@@ -57,6 +58,12 @@ class Pinned(httpx2.AsyncBaseTransport):
             raise
         if response.status_code >= 500:
             self._break(f"{parts.hostname} answered {response.status_code}")
+        try:
+            require_plain(parts.hostname or "", response.headers)
+        except StepFailed as failure:
+            self.failure = failure
+            await response.aclose()
+            raise
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous transport
         return httpx2.Response(

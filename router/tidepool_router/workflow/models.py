@@ -1,6 +1,7 @@
 """LLM steps: which pool answers, the request to it, and its answer, whole or live."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -11,6 +12,7 @@ from tidepool_api.workflow_steps import Llm, PoolChoice
 from tidepool_router.errors import Refused
 from tidepool_router.facts import Api
 from tidepool_router.fleet.gateway import GatewayFleet
+from tidepool_router.proxy.keyed import name_of
 from tidepool_router.wire.body import inspect
 from tidepool_router.workflow.core.choice import ranked
 from tidepool_router.workflow.core.outlook import Standing
@@ -23,6 +25,9 @@ from tidepool_router.workflow.pools import offer
 _CHAT: Final = "/v1/chat/completions"
 # What the headers may say.
 _MOST_TOKENS: Final = 999_999_999
+# Between what a key grants and what its caller asks for.
+MAY_LOWER: Final = ";"
+_NUMBER: Final = re.compile(r"-?[0-9]{1,4}")
 _MOST_SECONDS: Final = 86_400.0
 _AGAIN: Final = frozenset((408, 425, 429))
 # Answers after which another candidate is asked, within the same try.
@@ -83,7 +88,9 @@ class Models:
             if model is None:
                 failure = failure or StepFailed(f"there is no pool {choice.name!r} at this gateway", again=True)
                 continue
-            body = _body(model, step, llm, messages, stream=live is not None, seed=asking.seed)
+            body = _body(
+                model, step, llm, messages, stream=live is not None, seed=asking.seed, most=llm.max_tokens
+            )
             try:
                 return await self._asked(step, choice.name, body, asking, live)
             except _NextPool as error:
@@ -139,7 +146,7 @@ class Models:
         if asking.only:
             return [choice for choice in llm.pools if asking.pool(choice) == asking.only]
         known = {choice.name: self._fleet.pools.get(asking.pool(choice)) for choice in llm.pools}
-        body = _body("", step, llm, messages, stream=False)
+        body = _body("", step, llm, messages, stream=False, most=llm.max_tokens)
         try:
             facts = inspect(Api.CHAT, _CHAT, body)
         except Refused:
@@ -169,14 +176,14 @@ class Models:
         return next((name for name in state.config.models if self._fleet.route(name) is state), None)
 
     async def _ask(self, body: bytes, asking: Asking, live: OnText | None, pool: str) -> Said:
-        standing = asking.standing
+        standing, state = asking.standing, self._fleet.pools.get(pool)
         headers = {
             "content-type": "application/json",
             contract.HEADER_REQUEST_ID: asking.request_id,
             contract.HEADER_SESSION: asking.session,
             contract.HEADER_DEADLINE: f"{min(_MOST_SECONDS, max(0.05, standing.latest_seconds)):.3f}s",
             contract.HEADER_RUN: f"{min(_MOST_TOKENS, standing.tokens)};{standing.waited_seconds:.1f}",
-            **asking.caller,
+            **as_pool_knows(asking.caller, {} if state is None else state.routing.priorities),
         }
         reader = None if live is None else LiveAnswer(live)
         try:
@@ -202,6 +209,20 @@ class _NextPool(Exception):
     def __init__(self, failure: StepFailed) -> None:
         super().__init__()
         self.failure = failure
+
+
+def as_pool_knows(caller: Mapping[str, str], priorities: Mapping[str, int]) -> dict[str, str]:
+    """What the caller's headers say, with the priority that its key grants, or the lower one that it asked for, as
+    one of the pool's names; none where that is 0, or lower than all that have a name.
+
+    A key grants a name or a number. Who has no key asks for a name; one that is not known changes nothing.
+    """
+    found = dict(caller)
+    granted, _, asked = found.pop(contract.HEADER_PRIORITY, "").partition(MAY_LOWER)
+    number = priorities.get(granted, int(granted) if _NUMBER.fullmatch(granted) else 0)
+    number = min(number, priorities.get(asked, number))
+    name = None if number == 0 else name_of(number, priorities)
+    return found if name is None else {**found, contract.HEADER_PRIORITY: name.decode("latin-1")}
 
 
 def ordered(pools: Sequence[PoolChoice], *, cheap: bool) -> list[PoolChoice]:

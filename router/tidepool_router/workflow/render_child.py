@@ -1,14 +1,10 @@
-"""The process in which templates are rendered: requests on stdin, texts on stdout, nothing else within reach.
-
-It has no secrets (an empty environment, no open files but the two) and a bound of memory of its own. Who asks
-kills it when it takes too long.
-"""
+"""The process in which templates are rendered, one request at a time (child_loop.py)."""
 
 import json
-import resource
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
@@ -16,10 +12,8 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tidepool_api.language.templates import GLOBALS
-from tidepool_router.workflow.core.texts import as_text
-
-_MEMORY_BYTES: Final = 128 << 20  # beside what the process has when it starts
-_LENGTH_BYTES: Final = 4
+from tidepool_router.workflow.child_loop import serve
+from tidepool_router.workflow.core.texts import as_text, size_bytes
 
 
 class _Unfolded(CodeGenerator):
@@ -50,7 +44,7 @@ def _environment() -> _Sandbox:
     return found
 
 
-def _render(environment: _Sandbox, request: Mapping[str, Any], max_bytes: int) -> dict[str, str]:
+def _render(environment: _Sandbox, max_bytes: int, request: Mapping[str, Any]) -> dict[str, str]:
     try:
         text = environment.from_string(request["template"]).render(request["values"])
     except SecurityError as error:
@@ -61,30 +55,16 @@ def _render(environment: _Sandbox, request: Mapping[str, Any], max_bytes: int) -
         return {"error": "needed more memory than a template may have; make it smaller"}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:500]}
-    if len(text.encode()) > max_bytes:
+    if size_bytes(text) > max_bytes:
         return {"error": f"comes out longer than {max_bytes} bytes"}
     return {"text": text}
 
 
-def _bound_memory() -> None:
-    pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123 - once, at the start
-    bound = pages * resource.getpagesize() + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
-
-
 def main(max_bytes: int) -> None:
     """Serve until stdin ends."""
-    environment = _environment()
-    _render(environment, {"template": "{{ 1 }}", "values": {}}, max_bytes)  # what is imported late comes now
-    _bound_memory()
-    read, write = sys.stdin.buffer, sys.stdout.buffer
-    write.write(b".")
-    write.flush()
-    while head := read.read(_LENGTH_BYTES):
-        request = json.loads(read.read(int.from_bytes(head)))
-        answer = json.dumps(_render(environment, request, max_bytes)).encode()
-        write.write(len(answer).to_bytes(_LENGTH_BYTES) + answer)
-        write.flush()
+    render = partial(_render, _environment(), max_bytes)
+    render({"template": "{{ 1 }}", "values": {}})  # what is imported late comes now
+    serve(render)
 
 
 if __name__ == "__main__":

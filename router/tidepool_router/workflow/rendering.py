@@ -2,15 +2,13 @@
 
 Nearly all of them only read: `{{ steps.plan.text }}`, `{{ item | urlencode }}`. Those are looked up here, in
 microseconds. Every other one is rendered in a child process with bounds of time, memory and output, which is
-killed when it does not answer: what a template burns is its own, and others wait no longer than the time bound.
+killed when it does not answer: what a template burns is its own, and others wait no longer than the time bound,
+once. A template that was stopped is rendered in a second process from then on, where it waits for its like alone.
 """
 
-import asyncio
 import json
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,19 +17,18 @@ from jinja2 import Environment, nodes
 
 from tidepool_api.language.templates import BrokenTemplateError, References, inspect, is_template
 from tidepool_router.errors import RouterError
-from tidepool_router.workflow.core.texts import as_text
+from tidepool_router.workflow.child import Child, ChildFailed, TookTooLong
+from tidepool_router.workflow.core.texts import as_text, size_bytes
 
 MAX_BYTES: Final = 1 << 20
 SECONDS: Final = 0.5
-_START_SECONDS: Final = 15.0
 _MOST_KEPT: Final = 2048
-_LENGTH_BYTES: Final = 4
 
 Values = Mapping[str, Any]
 _Reader = Callable[[Values], Any]
 _FILTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),
-    "urlencode": lambda value: quote(as_text(value), safe="/"),
+    "urlencode": lambda value: quote(as_text(value), safe="/", errors="replace"),
     "trim": lambda value: as_text(value).strip(),
 }
 
@@ -40,31 +37,31 @@ class RenderError(RouterError):
     """A template came to nothing; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Prepared:
-    """`parts`: texts and readers, or None where the child must render."""
+    """`parts`: texts and readers, or None where a child must render. `burns`: it was stopped when it last was."""
 
     parts: tuple[str | _Reader, ...] | None
     references: References | None
+    burns: bool = False
 
 
 class Renderer:
-    """Renders for all runs of a process; one child, started when it is first needed."""
+    """Renders for all runs of a process; two children, each started when it is first needed."""
 
     def __init__(self, seconds: float = SECONDS, max_bytes: int = MAX_BYTES) -> None:
-        self._seconds = seconds
         self._max_bytes = max_bytes
         self._kept: OrderedDict[str, _Prepared] = OrderedDict()
-        self._child: asyncio.subprocess.Process | None = None
-        self._lock = asyncio.Lock()
+        self._child = Child("render_child", seconds, str(max_bytes))
+        self._burner = Child("render_child", seconds, str(max_bytes))
 
     async def render(self, template: str, values: Values) -> str:
         """The text of a template. Raises RenderError."""
         prepared = self._prepared(template)
         if prepared.parts is None:
-            return await self._in_child(template, values, prepared.references)
+            return await self._in_child(template, values, prepared)
         text = "".join(part if isinstance(part, str) else as_text(part(values)) for part in prepared.parts)
-        if len(text.encode()) > self._max_bytes:
+        if size_bytes(text) > self._max_bytes:
             raise RenderError(f"comes out longer than {self._max_bytes} bytes")
         return text
 
@@ -95,8 +92,9 @@ class Renderer:
         return await self.render(template, values)
 
     async def close(self) -> None:
-        """End the child."""
-        await self._end()
+        """End the children."""
+        await self._child.close()
+        await self._burner.close()
 
     def _prepared(self, template: str) -> _Prepared:
         found = self._kept.get(template)
@@ -108,58 +106,26 @@ class Renderer:
             self._kept.move_to_end(template)
         return found
 
-    async def _in_child(self, template: str, values: Values, references: References | None) -> str:
-        request = json.dumps({"template": template, "values": _needed(values, references)}).encode()
-        async with self._lock:
-            child = await self._started()
-            assert child.stdin is not None  # noqa: S101 - both are pipes
-            assert child.stdout is not None  # noqa: S101
-            try:
-                async with asyncio.timeout(self._seconds):
-                    child.stdin.write(len(request).to_bytes(_LENGTH_BYTES) + request)
-                    await child.stdin.drain()
-                    size = int.from_bytes(await child.stdout.readexactly(_LENGTH_BYTES))
-                    answer = json.loads(await child.stdout.readexactly(size))
-            except TimeoutError:
-                await self._end()
-                raise RenderError(
-                    f"took longer than {self._seconds:g} s and was stopped; make it simpler"
-                ) from None
-            except (asyncio.IncompleteReadError, ConnectionError):
-                await self._end()
-                raise RenderError("needed more memory than a template may have; make it smaller") from None
-            except asyncio.CancelledError:
-                await self._end()  # it may still work on what nobody waits for
-                raise
-        if "error" in answer:
-            raise RenderError(str(answer["error"]))
-        return str(answer["text"])
+    async def _in_child(self, template: str, values: Values, prepared: _Prepared) -> str:
+        request = {"template": template, "values": _needed(values, prepared.references)}
+        if not prepared.burns:
+            async with self._child.turn:
+                if not prepared.burns:  # nor did it while this one waited
+                    return await _rendered(self._child, request, prepared)
+        async with self._burner.turn:
+            return await _rendered(self._burner, request, prepared)
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._child is not None and self._child.returncode is None:
-            return self._child
-        words = (sys.executable, "-m", "tidepool_router.workflow.render_child", str(self._max_bytes))
-        child = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={}
-        )
-        self._child = child
-        assert child.stdout is not None  # noqa: S101 - a pipe
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                await child.stdout.readexactly(1)
-        except (TimeoutError, asyncio.IncompleteReadError):
-            await self._end()
-            raise RenderError("cannot be rendered now: the process for it does not start") from None
-        return child
 
-    async def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
-            if child.stdin is not None:
-                child.stdin.close()
+async def _rendered(child: Child, request: Mapping[str, Any], prepared: _Prepared) -> str:
+    try:
+        answer = await child.ask(request)
+    except ChildFailed as error:
+        prepared.burns = isinstance(error, TookTooLong)
+        raise RenderError(str(error)) from None
+    prepared.burns = False
+    if "error" in answer:
+        raise RenderError(str(answer["error"]))
+    return str(answer["text"])
 
 
 def _needed(values: Values, references: References | None) -> dict[str, Any]:

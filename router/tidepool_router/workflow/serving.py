@@ -19,6 +19,7 @@ from tidepool_router.workflow.core.states import Verdict
 from tidepool_router.workflow.driver import Driver
 from tidepool_router.workflow.journal import Record, Summary, Taken
 from tidepool_router.workflow.manager import Called, Known, Workflows
+from tidepool_router.workflow.models import MAY_LOWER
 
 PREFIX: Final = "/v1/workflows"
 CHAT: Final = "/v1/chat/completions"
@@ -89,9 +90,9 @@ class Serving:
         trace = {_TRACE: headers[_TRACE]} if _TRACE in headers else {}
         if self._grant is None:
             return {**trace, **{name: headers[name] for name in _PASSED_ON if name in headers}}
-        priority = self._grant.key.priority
-        named = {contract.HEADER_PRIORITY: priority} if isinstance(priority, str) else {}
-        return {contract.HEADER_TENANT: self._grant.tenant, **named, **trace}
+        granted, asked = str(self._grant.key.priority), headers.get(contract.HEADER_PRIORITY)
+        priority = granted if asked is None else f"{granted}{MAY_LOWER}{asked}"
+        return {contract.HEADER_TENANT: self._grant.tenant, contract.HEADER_PRIORITY: priority, **trace}
 
     def _admit(self) -> Callable[[int], None] | None:
         """Count the run against the key's requests; its tokens when it is over. Raises Refused."""
@@ -108,11 +109,10 @@ class Serving:
     async def _chat(self, body: dict[str, Any], caller: dict[str, str]) -> Response | StreamResponse:
         known = self._workflows.find(str(body.get("model", "")).removeprefix(MODEL_PREFIX))
         messages = _messages(body.get("messages"))
-        given = _input(known, body, messages)
+        given, usage = _input(known, body, messages), _wants_usage(body)
         called = Called(given, messages, seed=_seed(body), key=self._key)
         driver = await self._workflows.begin(known, called, caller, self._admit())
         if body.get("stream"):
-            usage = bool((body.get("stream_options") or {}).get("include_usage"))
             return StreamResponse(200, _chunks(driver, str(body["model"]), usage=usage), _EVENTS)
         try:
             await driver.over()
@@ -449,9 +449,23 @@ def _seed(body: Mapping[str, Any]) -> int | None:
     raise Refused(Refusal(400, "invalid_request_error", "invalid_seed", "seed: write an integer"))
 
 
+def _wants_usage(body: Mapping[str, Any]) -> bool:
+    """Whether a stream ends with what it took. Raises Refused."""
+    options = body.get("stream_options") or {}
+    if not isinstance(options, dict):
+        message = 'stream_options: write an object, such as {"include_usage": true}'
+        raise Refused(Refusal(400, "invalid_request_error", "invalid_stream_options", message))
+    return bool(options.get("include_usage"))
+
+
 def _event(event: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + _written(event) + b"\n\n"
 
 
 def _json(status: int, body: Mapping[str, Any]) -> Response:
-    return Response(status, json.dumps(body, ensure_ascii=False).encode(), JSON)
+    return Response(status, _written(body), JSON)
+
+
+def _written(body: Mapping[str, Any]) -> bytes:
+    # JSON can say half a surrogate pair, and UTF-8 cannot.
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

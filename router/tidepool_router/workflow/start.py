@@ -1,9 +1,5 @@
 """Workflows of a gateway, put together. Imported when its fleet has some, or when it keeps runs."""
 
-import os
-from collections.abc import Sequence
-from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -18,6 +14,7 @@ from tidepool_router.proxy.services import Services
 from tidepool_router.wire.messages import Request
 from tidepool_router.wire.paths import path_of
 from tidepool_router.workflow.breakers import Breakers
+from tidepool_router.workflow.checking import Checker
 from tidepool_router.workflow.core.profiles import Profiles
 from tidepool_router.workflow.hosts import Hosts
 from tidepool_router.workflow.inprocess import InProcess
@@ -57,10 +54,11 @@ class WorkflowRooms:
         breakers = Breakers()
         self._tools = Tools(hosts, breakers)
         self._renderer = Renderer()
+        self._checker = Checker()
         mcp = McpTools(hosts, breakers)
         profiles = Profiles()
         models = Models(self._client, fleet, profiles)
-        performer = Performer(models, self._tools, self._renderer, mcp, profiles)
+        performer = Performer(models, self._tools, self._renderer, mcp, profiles, self._checker)
         self.workflows = Workflows(
             performer,
             SqlJournal(store or MEMORY),
@@ -89,6 +87,7 @@ class WorkflowRooms:
         await self._client.close()
         await self._tools.close()
         await self._renderer.close()
+        await self._checker.close()
 
     def begin(self, request: Request, connection: ServerConnection, keys: KeyRing | None) -> ActiveExchange | None:
         """RunsWorkflows."""
@@ -111,12 +110,3 @@ def _model_of(request: Request) -> str:
         return str(msgspec.json.decode(request.body)["model"])
     except (msgspec.DecodeError, LookupError, TypeError):
         return ""
-
-
-def allowed_hosts(allowed: Sequence[str], environment: dict[str, str] | None = None) -> Hosts:
-    """Hosts that an administrator allowed; the API server's address is never among them."""
-    found = os.environ if environment is None else environment
-    forbidden = []
-    with suppress(ValueError):
-        forbidden.append(str(ip_address(found.get("KUBERNETES_SERVICE_HOST", ""))))
-    return Hosts(allowed, forbidden)

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import jsonschema
-
 from tidepool_api.workflow_steps import ChatMessage, Choose, Http, Llm, Mcp, SubWorkflow
 from tidepool_router.workflow import picks
+from tidepool_router.workflow.checking import Checker
 from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.plan import StepPlan
 from tidepool_router.workflow.core.profiles import Profiles
@@ -76,6 +75,7 @@ class Performer:
     renderer: Renderer
     mcp: McpTools
     profiles: Profiles = field(default_factory=Profiles)
+    checker: Checker = field(default_factory=Checker)
 
     async def perform(
         self, step: StepPlan, call: Call, values: Mapping[str, Any], about: About, live: OnText | None
@@ -207,7 +207,14 @@ class Performer:
         said = await self.models.ask(step.name, llm, messages, asking, live)
         data = data_of(said.text)
         if llm.response_format is not None:
-            _check(llm.response_format, data, said.prompt_tokens, said.output_tokens)
+            wrong = await self.checker.wrong(llm.response_format, data, "answer")
+            if wrong is not None:
+                raise StepFailed(
+                    f"responseFormat: {wrong}",
+                    again=True,
+                    prompt_tokens=said.prompt_tokens,
+                    output_tokens=said.output_tokens,
+                )
         tokens = said.prompt_tokens + said.output_tokens
         output = Output(said.text, data, tokens, said.pool, seed)
         return Done(output, said.prompt_tokens, said.output_tokens, said)
@@ -240,11 +247,6 @@ class Performer:
         return value
 
 
-def wrong_input(schema: Mapping[str, Any] | None, value: object) -> str | None:
-    """What is wrong with the input of a run, with its place; None: nothing."""
-    return None if schema is None else _wrong(schema, value, "input")
-
-
 def _asked_then(about: About, call: Call) -> tuple[str, int | None]:
     """The pool that is to answer, empty for the best one, and the seed."""
     seed = None if about.seed is None else seed_of(about.seed, call)
@@ -269,22 +271,3 @@ def _session(run: str, call: Call) -> str:
     owner = call.key.within[: max(call.key.within.rfind("."), call.key.within.rfind("#"), 0)]
     item = "" if call.key.item is None else f"[{call.key.item}]"
     return f"{run}{'.' if owner else ''}{owner}{item}"
-
-
-def _check(schema: Mapping[str, Any], data: object, prompt_tokens: int, output_tokens: int) -> None:
-    wrong = _wrong(schema, data, "answer")
-    if wrong is not None:
-        raise StepFailed(
-            f"responseFormat: {wrong}", again=True, prompt_tokens=prompt_tokens, output_tokens=output_tokens
-        )
-
-
-def _wrong(schema: Mapping[str, Any], value: object, name: str) -> str | None:
-    try:
-        error = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(value)), None)
-    except (jsonschema.SchemaError, jsonschema.exceptions._WrappedReferencingError, RecursionError) as broken:  # noqa: SLF001
-        return f"cannot be checked against its schema: {type(broken).__name__}"
-    if error is None:
-        return None
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-    return f"{name}{place}: {error.message[:_MOST_SHOWN]}"

@@ -1,6 +1,8 @@
-"""HTTP steps: to allowed hosts, bounded in time and size, with a breaker for each host."""
+"""HTTP steps: to allowed hosts, bounded in time and size, with a breaker for each host.
 
-import ipaddress
+Answers are asked for as they are: a small one that is compressed may be a thousand times as large when it is not.
+"""
+
 import json
 from collections.abc import Mapping, Sequence
 from time import monotonic
@@ -11,11 +13,12 @@ import httpx
 
 from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.failures import StepFailed
-from tidepool_router.workflow.hosts import Hosts, NotAllowed
+from tidepool_router.workflow.hosts import Hosts, NotAllowed, pinned_url
 
 MAX_ANSWER_BYTES: Final = 1 << 20
 _MOST_REDIRECTS: Final = 3
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+PLAIN: Final = {"accept-encoding": "identity"}
 _AGAIN: Final = frozenset((408, 425, 429))
 
 
@@ -40,13 +43,13 @@ class Tools:
 
         Raises StepFailed.
         """
-        content = None if body is None else body.encode()
+        content = None if body is None else body.encode("utf-8", "replace")
         for _ in range(_MOST_REDIRECTS + 1):
             status, headers, answer = await self._once(method, url, content, key, more_hosts)
             location = headers.get("location")
             if status not in _REDIRECTS or location is None:
                 return _told(status, answer)
-            url = urljoin(url, location)
+            url = _redirected(url, location)
             if status not in (307, 308):
                 method, content = "GET", None
         raise StepFailed(f"more than {_MOST_REDIRECTS} redirects", again=False)
@@ -61,9 +64,8 @@ class Tools:
         host = parts.hostname or ""
         place = f"{host}:{port}"
         self._breakers.require(place, monotonic())
-        literal = f"[{address}]" if ipaddress.ip_address(address.partition("%")[0]).version == 6 else address
-        pinned = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
-        headers = {"host": parts.netloc, "idempotency-key": key, "user-agent": "tidepool"}
+        pinned = pinned_url(parts, address, port)
+        headers = {"host": parts.netloc, "idempotency-key": key, "user-agent": "tidepool", **PLAIN}
         if content is not None:
             headers["content-type"] = "application/json" if _is_json(content) else "text/plain; charset=utf-8"
         extensions = {"sni_hostname": host}
@@ -71,12 +73,30 @@ class Tools:
             async with self._client.stream(
                 method, pinned, content=content, headers=headers, extensions=extensions
             ) as answer:
+                require_plain(host, answer.headers)
                 body = await _bounded(answer)
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise StepFailed(f"{url[:200]!r} is no URL: {error}", again=False) from error
         except httpx.HTTPError as error:
             self._breakers.count(place, monotonic(), failed=True)
             raise StepFailed(f"{method} {host}: {type(error).__name__} {error}".rstrip(), again=True) from error
         self._breakers.count(place, monotonic(), failed=answer.status_code >= 500)
         return answer.status_code, answer.headers, body
+
+
+def require_plain(host: str, headers: Mapping[str, str]) -> None:
+    """Raises StepFailed for an answer that is compressed although nobody asked for it."""
+    coding = headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        message = f"{host} answers in {coding[:40]!r}, which it was not asked for; have it answer as it is"
+        raise StepFailed(message, again=False)
+
+
+def _redirected(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise StepFailed(f"redirected to {location[:200]!r}, which is no URL", again=False) from error
 
 
 async def _bounded(answer: httpx.Response) -> bytes:

@@ -136,6 +136,13 @@ _CASES: list[tuple[str, dict[str, Any], str, Reason, str]] = [
         Reason.INVALID_SCHEMA,
         "no regular expression",
     ),
+    (
+        "an answer's schema with a part elsewhere",
+        research_with("write", llm=llm(responseFormat={"items": {"$ref": "http://10.96.0.1/api"}})),
+        "spec.steps[5].llm.responseFormat.items.$ref",
+        Reason.INVALID_SCHEMA,
+        "leads out of the schema",
+    ),
 ]
 
 

@@ -49,7 +49,7 @@ async def test_a_deleted_pool_leaves_nothing_and_nothing_is_made_again(live: Liv
         await uids(live)
         await delete(live, policy)
         await emptied(live)
-        operator._all_due()
+        operator.due.all()
 
         assert await left(live) == set()
 
@@ -142,7 +142,7 @@ async def test_what_is_orphaned_serves_on_is_told_of_and_is_taken_over(live: Liv
         await eventually(alone, "the pool is gone without its objects")
 
         async def told() -> bool:
-            await operator._orphans.look()
+            await operator.parts.orphans.look()
             return "Orphaned" in {event["reason"] for event in await live.list(EVENT)}
 
         await eventually(told, "it is told of")
@@ -155,9 +155,9 @@ async def test_what_is_orphaned_serves_on_is_told_of_and_is_taken_over(live: Liv
             return all(item["metadata"].get("ownerReferences") for item in pools)
 
         await eventually(owned, "the new pool owns it all")
-        await operator._orphans.look()
+        await operator.parts.orphans.look()
 
-        assert operator._orphans.count == 0
+        assert operator.parts.orphans.count == 0
         assert await uids(live) == before, "a pod was touched"
 
 

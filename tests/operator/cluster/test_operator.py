@@ -199,7 +199,7 @@ async def test_an_idle_pool_is_not_written(live: Live) -> None:
         await eventually(lambda: published(live), "the fleet has the pool")
         before, reconciles = await live.versions(), operator.figures.reconciles
         for _ in range(3):
-            operator._all_due()
+            operator.due.all()
             await eventually(lambda: _drained(operator, reconciles), "the queue is empty")
 
         assert await live.versions() == before
@@ -282,7 +282,7 @@ async def test_events_tell_people_once(live: Live) -> None:
     async with live.operator() as operator:
         await live.create(podTemplate={"spec": {"containers": [{"name": "engine", "imagine": 1}]}})
         await live.reason("PodTemplateRejected")
-        operator._all_due()
+        operator.due.all()
 
         async def told() -> list[str]:
             return [

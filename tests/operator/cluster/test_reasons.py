@@ -140,7 +140,7 @@ async def test_a_crd_of_this_release_is_not_complained_of(live: Live) -> None:
     await eventually(whole, "this release's schema is published")
     async with live.operator() as operator:
         await live.create(accelerator={"count": 0}, replicas=0)
-        await operator._schema.look()
+        await operator.parts.schema.look()
         degraded = await live.reason("Healthy", "Degraded")
 
     assert degraded["status"] == "False"

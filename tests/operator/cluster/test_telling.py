@@ -123,3 +123,12 @@ def test_settings_come_from_the_environment_and_flags_win() -> None:
 def test_a_bad_flag_is_refused() -> None:
     with pytest.raises(SystemExit):
         read(["--health-port", "many"], {})
+
+
+def test_two_workflows_of_one_name_hear_of_each_other() -> None:
+    ready = workflow_status(POOL, [], "now", ["b/chat", "c/chat"])["conditions"][1]
+
+    assert (ready["status"], ready["reason"]) == ("True", "NameShared")
+    assert "its name is that of b/chat, c/chat too" in ready["message"]
+    where = f"{POOL['metadata']['namespace']}/{POOL['metadata']['name']}"
+    assert ready["message"].endswith(f"call this one as the model workflow/{where}.")

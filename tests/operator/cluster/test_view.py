@@ -129,6 +129,17 @@ def test_gateways_keep_a_pool_whose_edit_is_unsound_and_lose_one_that_is_gone() 
     assert seen.fleet() == before[:1]
 
 
+def test_a_pool_whose_requests_are_classified_is_told_with_the_hosts_of_its_namespace() -> None:
+    ask = {"url": "http://judge.tools/", "classes": [{"name": "hard", "pool": "plain"}]}
+    asks = raw_pool("asks", traffic={"rules": [{"name": "a", "classifier": ask}]})
+    seen, _ = view(asks, raw_pool("plain"), hosts=lambda namespace: {"default": ("judge.tools",)}[namespace])
+
+    assert {pool.name: pool.hosts for pool in seen.fleet()} == {
+        "default/asks": ("judge.tools",),
+        "default/plain": (),
+    }
+
+
 def test_gateways_get_the_workflows_that_are_accepted_as_they_stand() -> None:
     seen, store = view(hosts=lambda namespace: {"default": ("search.tools",)}[namespace])
     for name, accepted, judged in (("sound", "True", 2), ("broken", "False", 2), ("edited", "True", 1)):

@@ -9,7 +9,9 @@ from fakes.console import NOW, SCALING, World, busy_world, condition, pod, pool,
 from tidepool_api import rules
 from tidepool_api.load import Health, LoadReport
 from tidepool_api.workflow_run import RunEvent, RunStory, RunSummary
-from tidepool_operator.cluster.kinds import AGENT_WORKFLOW
+from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, AGENT_WORKFLOW_RUN
+from tidepool_operator.console.hub import Topic, What
+from tidepool_operator.console.looks import Looks
 from tidepool_operator.console.views import delta, demand, depth, flows, pools
 from tidepool_operator.console.views.figures import PoolFigures, by_pool
 from tidepool_operator.console.views.pools import PoolFacts, State
@@ -279,3 +281,29 @@ def test_a_view_in_depth_fits_into_json() -> None:
 
     assert "team/pool-000" in text
     assert world.store.keys(AGENT_WORKFLOW)
+
+
+async def test_each_run_is_looked_at_once_however_many_workflows_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = busy_world(3)
+    for name in ("a", "b", "c"):
+        world.put(AGENT_WORKFLOW, {"metadata": {"namespace": "team", "name": name}, "spec": {"steps": []}})
+    run = {
+        "metadata": {"namespace": "team", "name": "a-1"},
+        "spec": {"workflow": "a"},
+        "status": {"phase": "Running"},
+    }
+    world.put(AGENT_WORKFLOW_RUN, run)
+    sources = world.sources()
+    every, asked = sources.store.all, []
+
+    def counted(kind: Any) -> Any:
+        asked.append(kind)
+        return every(kind)
+
+    monkeypatch.setattr(sources.store, "all", counted)
+    made = await Looks(sources)(Topic(What.WORKFLOWS))
+
+    assert asked.count(AGENT_WORKFLOW_RUN) == 1
+    assert [made["workflows"][f"team/{name}"].get("objects") for name in "abc"] == [{"Running": 1}, None, None]

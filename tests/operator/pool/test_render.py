@@ -1,5 +1,6 @@
 """What a spec becomes: arguments, objects, revisions."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from pools.objects import SETTINGS, observe, raw_pool
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.trust import PublicKey, TrustedCallers
+from tidepool_api.units import quantity_value
 from tidepool_operator.pool.model import RenderSettings, SidecarTLS
 from tidepool_operator.pool.render import Rendered, deployment, fleet_pool, render, sidecar_settings
+from tidepool_router.proxy.limits import Limits
 from tidepool_router.settings import parse
 
 
@@ -182,7 +185,7 @@ def test_the_token_is_referred_to_and_never_read() -> None:
 # A changed hash here means that an upgrade of the operator restarts every engine there is. If that is truly
 # wanted, say so in CHANGELOG.md and take the new hash.
 GOLDEN = {
-    "plain": ({}, "7a7a18b40c"),
+    "plain": ({}, "2d2c88a4d1"),
     "gpu": (
         {
             "accelerator": {"count": 2, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
@@ -192,19 +195,19 @@ GOLDEN = {
             "scheduling": {"priorityClassName": "high"},
             "podTemplate": {"spec": {"containers": [{"name": "engine", "command": ["serve"]}]}},
         },
-        "e0838ce540",
+        "671056a569",
     ),
     "token": (
         {"model": {"uri": "hf://acme/llama", "revision": "v1", "authSecretRef": {"name": "hf"}}},
-        "e2fb36067b",
+        "cb6ebffa75",
     ),
-    "file": ({"model": {"uri": "file:///opt/m"}}, "37e6547f0a"),
-    "preloaded": ({"cache": {"persistentVolumeClaim": "models"}}, "418c125422"),
-    "store": ({"model": {"uri": "s3://models/llama", "authSecretRef": {"name": "s"}}}, "47416168c7"),
-    "image": ({"model": {"uri": "oci://registry/acme/llama:v1"}}, "7dc0310e5b"),
+    "file": ({"model": {"uri": "file:///opt/m"}}, "319fce9b54"),
+    "preloaded": ({"cache": {"persistentVolumeClaim": "models"}}, "9ceaa20a40"),
+    "store": ({"model": {"uri": "s3://models/llama", "authSecretRef": {"name": "s"}}}, "cbfcba2ef6"),
+    "image": ({"model": {"uri": "oci://registry/acme/llama:v1"}}, "c93d4f513e"),
     "adapters": (
         {"model": {"uri": "hf://acme/llama", "adapters": [{"name": "sql", "uri": "hf://acme/sql"}]}},
-        "fb7d801638",
+        "27b8e621f7",
     ),
 }
 
@@ -343,6 +346,20 @@ def test_sidecars_are_told_whom_to_believe_and_no_engine_restarts_for_it(
     assert told == TRUST.model_copy(update={"peers": (f"system:serviceaccount:default:{account}",)}), why
     assert told == sidecar_settings(pool, trusting).trust
     assert made.template == render(pool, SETTINGS).template
+
+
+def test_the_router_keeps_large_bodies_on_disk_and_the_others_within_its_memory() -> None:
+    spec = rendered().template["spec"]
+    router = spec["initContainers"][0]
+    flags = dict(itertools.pairwise(router["args"]))
+    (mount,) = [entry for entry in router["volumeMounts"] if entry["mountPath"] == flags["--bodies-folder"]]
+    volume = by_name(spec["volumes"])[mount["name"]]
+    limit = quantity_value(router["resources"]["limits"]["memory"])
+
+    assert router["securityContext"]["readOnlyRootFilesystem"] is True
+    assert not mount.get("readOnly")
+    assert quantity_value(volume["emptyDir"]["sizeLimit"]) > int(flags["--max-stored-bytes"])
+    assert int(flags["--max-bodies-bytes"]) + Limits().replay_total_bytes < limit / 2
 
 
 def test_the_router_alone_has_the_pods_proof() -> None:

@@ -45,6 +45,17 @@ def test_a_beginning_that_is_used_again_stays_at_the_other_gateway_too() -> None
     assert not other.match((21,))
 
 
+def test_a_prompt_that_goes_on_tells_its_new_blocks_and_the_last_one_that_was_there() -> None:
+    cache = EngineCache(TokenEstimator())
+    cache.took_in(*cache.look(facts(11, 12, 13))[1:])
+    before = cache.log.total
+
+    cache.took_in(*cache.look(facts(11, 12, 13, 14))[1:])
+
+    # A report has room for 192 entries: a conversation must not fill it with what everybody knows.
+    assert read_stored(cache.log.text, cache.log.total - before) == [(3, 14), (2, 13)]
+
+
 def test_a_request_finds_cached_what_went_in_before() -> None:
     cache = EngineCache(TokenEstimator())
     assert cache.look(facts(1, 2, 3, 4))[0].cached_tokens == 0

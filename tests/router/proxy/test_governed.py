@@ -1,6 +1,7 @@
 """Traffic of a pool over sockets: rules, shares, copies, fallback, classifiers."""
 
 import asyncio
+import gzip
 import json
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api.load import Health
 from tidepool_api.routing import Fleet, FleetPool, Queue, Routing
 from tidepool_api.traffic import Traffic
+from tidepool_router.workflow.hosts import Hosts
 
 
 def pool(name: str, *endpoints: str, **more: Any) -> FleetPool:
@@ -230,6 +232,48 @@ def classifier(url: str, timeout: str = "2s") -> Traffic:
     return traffic(rules=[{"name": "ask", "classifier": ask}, {"name": "rest", "pool": "small"}])
 
 
+def at(judge: ScriptedEngine) -> tuple[str, ...]:
+    """What allows a gateway to ask it."""
+    return (f"127.0.0.1:{judge.port}",)
+
+
+async def test_a_classifier_that_nobody_allowed_is_not_asked(
+    gateway: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedEngine() as judge, ScriptedEngine() as small, ScriptedEngine() as big:
+        others = (pool("big", big.url), pool("small", small.url))
+        router = await gateway(traffic=classifier(judge.url), hosts=("classifier.tools",), others=others)
+        async with RawClient(router.port) as client:
+            answer = await client.ask(post(chat()))
+
+    assert (answer.status, answer.headers[b"x-tidepool-pool"]) == (200, b"small")
+    assert judge.requests == []
+    assert 'classified_total{pool="default/pool",outcome="not_allowed"} 1' in page(router)
+    (told,) = [record for record in caplog.records if record.message == "a classifier may not be asked"]
+    assert "gateway.workflows.allowedHosts" in told.__dict__["reason"]
+
+
+async def test_a_classifier_is_asked_by_its_name_at_the_address_that_was_judged(gateway: Any) -> None:
+    looked: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        looked.append(host)
+        return ["127.0.0.1"]
+
+    async with ScriptedEngine(_hard) as judge, ScriptedEngine() as small, ScriptedEngine() as big:
+        others = (pool("big", big.url), pool("small", small.url))
+        asks = classifier(f"http://judge.tools:{judge.port}")
+        router = await gateway(traffic=asks, hosts=(f"*.tools:{judge.port}",), others=others)
+        governance = router.server.application._governance
+        governance.classifiers._hosts = Hosts(resolve=resolve, loopback=True)
+        async with RawClient(router.port) as client:
+            answers = [await client.ask(post(chat())) for _ in range(3)]
+
+    assert [answer.headers[b"x-tidepool-pool"] for answer in answers] == [b"big"] * 3
+    assert judge.requests[0].headers[b"host"] == f"judge.tools:{judge.port}".encode()
+    assert looked == ["judge.tools"]  # and not for each request
+
+
 async def test_a_classifier_chooses(gateway: Any) -> None:
     async def script(seen: Seen) -> None:
         text = json.loads(seen.body)["messages"][0]["content"]
@@ -237,7 +281,7 @@ async def test_a_classifier_chooses(gateway: Any) -> None:
 
     async with ScriptedEngine(script) as judge, ScriptedEngine() as big, ScriptedEngine() as small:
         others = (pool("big", big.url), pool("small", small.url))
-        router = await gateway(traffic=classifier(judge.url), others=others)
+        router = await gateway(traffic=classifier(judge.url), hosts=at(judge), others=others)
         async with RawClient(router.port) as client:
             hard = await client.ask(post(chat()))
             easy = await client.ask(post(chat(messages=[{"role": "user", "content": "bye"}])))
@@ -246,6 +290,10 @@ async def test_a_classifier_chooses(gateway: Any) -> None:
     assert judge.requests[0].headers[b"x-request-id"] == hard.headers[b"x-request-id"]
     assert 'classified_total{pool="default/pool",outcome="ok"} 1' in page(router)
     assert 'classified_total{pool="default/pool",outcome="unknown_class"} 1' in page(router)
+
+
+async def _hard(seen: Seen) -> None:
+    await seen.answer(b'{"class": "hard"}')
 
 
 async def _hang(seen: Seen) -> None:
@@ -264,8 +312,13 @@ async def _endless(seen: Seen) -> None:
     await seen.answer(b" " * 100_000)
 
 
+async def _packed(seen: Seen) -> None:  # a few bytes may be gigabytes when they are unpacked
+    await seen.answer(gzip.compress(b'{"class": "hard"}'), extra=b"content-encoding: gzip\r\n")
+
+
 @pytest.mark.parametrize(
-    ("script", "outcome"), [(_hang, "timeout"), (_nonsense, "error"), (_error, "error"), (_endless, "error")]
+    ("script", "outcome"),
+    [(_hang, "timeout"), (_nonsense, "error"), (_error, "error"), (_endless, "error"), (_packed, "error")],
 )
 async def test_a_classifier_that_is_of_no_use_leaves_it_to_the_next_rules(
     gateway: Any, script: Any, outcome: str
@@ -273,7 +326,7 @@ async def test_a_classifier_that_is_of_no_use_leaves_it_to_the_next_rules(
     async with ScriptedEngine(script) as judge, ScriptedEngine() as small, ScriptedEngine() as big:
         others = (pool("big", big.url), pool("small", small.url))
         timeout = "50ms" if script is _hang else "2s"
-        router = await gateway(traffic=classifier(judge.url, timeout), others=others)
+        router = await gateway(traffic=classifier(judge.url, timeout), hosts=at(judge), others=others)
         async with RawClient(router.port) as client:
             answer = await client.ask(post(chat()))
 
@@ -281,10 +334,22 @@ async def test_a_classifier_that_is_of_no_use_leaves_it_to_the_next_rules(
     assert f'classified_total{{pool="default/pool",outcome="{outcome}"}} 1' in page(router)
 
 
+async def test_a_request_that_no_pool_can_be_given_is_its_clients_fault_in_the_books_too(gateway: Any) -> None:
+    async with ScriptedEngine() as own, ScriptedEngine() as small:
+        router = await gateway(own.url, traffic=traffic(fallback=["small"]), others=(pool("small", small.url),))
+        async with RawClient(router.port) as client:
+            packed = await client.ask(post(gzip.compress(chat("alias")), extra=b"content-encoding: gzip\r\n"))
+            plain = await client.ask(post(chat("alias")))
+
+    assert (packed.status, plain.status) == (415, 200)
+    assert 'code="415"' in page(router)
+    assert 'code="500"' not in page(router)
+
+
 async def test_a_classifier_that_keeps_failing_is_left_alone(gateway: Any) -> None:
     async with ScriptedEngine(_error) as judge, ScriptedEngine() as small, ScriptedEngine() as big:
         others = (pool("big", big.url), pool("small", small.url))
-        router = await gateway(traffic=classifier(judge.url), others=others)
+        router = await gateway(traffic=classifier(judge.url), hosts=at(judge), others=others)
         async with RawClient(router.port) as client:
             for _ in range(20):
                 assert (await client.ask(post(chat()))).status == 200
@@ -295,7 +360,7 @@ async def test_a_classifier_that_keeps_failing_is_left_alone(gateway: Any) -> No
 async def test_a_client_that_leaves_while_its_request_is_classified_is_forgotten(gateway: Any) -> None:
     async with ScriptedEngine(_hang) as judge, ScriptedEngine() as small, ScriptedEngine() as big:
         others = (pool("big", big.url), pool("small", small.url))
-        router = await gateway(traffic=classifier(judge.url), others=others)
+        router = await gateway(traffic=classifier(judge.url), hosts=at(judge), others=others)
         async with RawClient(router.port) as client:
             await client.send(post(chat()))
             await asyncio.wait_for(judge.arrived.get(), 5)

@@ -14,7 +14,7 @@ from scripted.peers import NOBODY, ONE, TWO
 from scripted.routers import StartRouter, until
 from scripted.upstreams import JSON_ANSWER, ScriptedEngine, Seen
 from tidepool_api.load import Health, LoadReport
-from tidepool_api.routing import SidecarSettings
+from tidepool_api.routing import FleetPool, Routing, SidecarSettings
 from tidepool_api.traffic import Traffic
 from tidepool_router.errors import Refused
 from tidepool_router.proxy.spool import Spool, Spools
@@ -196,24 +196,23 @@ async def test_an_engine_that_reads_slowly_is_not_sent_more_than_it_takes(gatewa
     assert (answer.status, len(engine.requests[0].body)) == (200, len(late(size=size)))
 
 
-async def test_what_a_pool_with_rules_needs_whole_it_gets(gateway: StartRouter) -> None:
-    rules = Traffic.model_validate(
-        {
-            "rules": [
-                {
-                    "name": "long",
-                    "when": {"parameters": [{"name": "top_k", "values": ["5"]}]},
-                    "pool": "default/pool",
-                }
-            ]
-        }
-    )
-    async with ScriptedEngine() as engine:
-        router = await gateway(engine.url, traffic=rules, **SMALL)
+@pytest.mark.parametrize("first", [True, False], ids=["the front names the model", "the end does"])
+async def test_a_rule_about_what_stands_at_the_end_of_a_large_body_holds(
+    gateway: StartRouter, first: bool
+) -> None:
+    when = {"parameters": [{"name": "top_k", "values": ["5"]}]}
+    rules = Traffic.model_validate({"rules": [{"name": "long", "when": when, "pool": "other"}]})
+    body = late("alias", top_k=5)
+    if first:
+        body = b'{"model": "alias", ' + late("alias", top_k=5)[1:].replace(b', "model": "alias"', b"")
+    async with ScriptedEngine() as own, ScriptedEngine() as engine:
+        other = FleetPool(name="other", models=("big",), endpoints=(engine.url,))
+        router = await gateway(own.url, traffic=rules, others=(other,), **SMALL)
         async with RawClient(router.port) as client:
-            answer = await client.ask(post(late("alias", top_k=5)))
+            answer = await client.ask(post(body))
 
-    assert (answer.status, engine.requests[0].body) == (200, late("tiny", top_k=5))
+    assert (answer.status, own.requests) == (200, [])
+    assert json.loads(engine.requests[0].body) == json.loads(body) | {"model": "big"}
 
 
 @pytest.mark.parametrize(
@@ -282,6 +281,34 @@ async def test_a_sidecar_that_is_told_the_model_need_not_wait_for_it(
             assert (await client.ask(request[300_000:])).status == 200
 
     assert engine.requests[0].body == late("sql")
+
+
+@pytest.mark.parametrize("own", [{}, {"priority": -200}], ids=["no priority of its own", "one that is too high"])
+async def test_the_engine_hears_of_its_priority_without_the_body_in_memory(
+    sidecar: StartRouter, own: dict[str, int]
+) -> None:
+    may_end = asyncio.Event()
+
+    async def script(seen: Seen) -> None:
+        await may_end.wait()
+        await seen.answer()
+
+    routing = Routing(priorities={"interactive": 100})
+    settings = SidecarSettings(
+        pool="pool", model="tiny", aliases=("alias",), engine_priority=True, routing=routing
+    )
+    async with ScriptedEngine(script) as engine:
+        router = await sidecar(engine.url, settings=settings, **SMALL)
+        async with RawClient(router.port) as client:
+            await client.send(post(late("alias", **own), extra=b"x-tidepool-priority: interactive\r\n"))
+            seen = await engine.arrived.get()
+            held = router.services.bodies_bytes, router.services.spools.held_bytes
+            may_end.set()
+            assert (await client.answer()).status == 200
+
+    assert json.loads(seen.body) == json.loads(late("tiny")) | {"priority": -100}
+    assert held[0] == 0
+    assert held[1] > LARGE
 
 
 async def test_a_gateway_says_what_it_has_read_and_not_what_its_client_says(gateway: StartRouter) -> None:

@@ -177,6 +177,12 @@ def test_a_name_that_a_spreadsheet_would_run_is_harmless() -> None:
     assert "'=HYPERLINK(1)" in report.as_csv(report.summed(rows, ("tenant",)), ("tenant",))
 
 
+def test_a_name_that_a_terminal_would_obey_is_harmless() -> None:
+    rows = [(0, Who("k", "\x9b2J", "m"), Used(1))]
+
+    assert "?2J" in report.as_table(report.summed(rows, ("tenant",)), ("tenant",))
+
+
 def test_usage_without_a_store_is_refused_at_the_start() -> None:
     with pytest.raises(SettingsError, match="--usage keeps it in the store"):
         settings.parse(["gateway", "--fleet", "f.json", "--usage"], {})

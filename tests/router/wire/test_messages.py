@@ -129,6 +129,19 @@ def test_a_trailer_without_an_end_is_refused(flood: bytes) -> None:
     assert caught.value.refusal.status == 431
 
 
+def test_a_body_that_was_kept_elsewhere_counts_no_more_when_it_is_over() -> None:
+    reader = RequestReader(4096, 1000, front_bytes=500, large_bytes=500)
+    for _ in range(3):
+        reader.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n258\r\n" + bytes(600) + b"\r\n")
+        assert reader.arrived_bytes == 600
+        reader.take_parts()
+        reader.feed(b"0\r\n\r\n")  # its end comes alone
+        assert reader.arrived_bytes == 0
+
+    reader.feed(b"POST / HTTP/1.1\r\nContent-Length: 900\r\n\r\nx")
+    assert not reader.may_open
+
+
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_a_wish_to_upgrade_is_declined_and_the_request_served(pieces: int) -> None:
     wire = (

@@ -211,3 +211,21 @@ def test_spaces_around_a_value_that_varies_are_none_of_it(value: bytes) -> None:
     for seen in (b"1", b"2", b"3", value):
         reader.feed(head % seen)
     assert _shape(reader.ready[-1]) == _shape(_alone(head % value))
+
+
+@pytest.mark.parametrize("trace", [False, True], ids=["nothing that is passed on varies", "a line varies"])
+def test_what_is_done_to_a_request_is_not_done_to_the_next_one_on_its_connection(trace: bool) -> None:
+    reader = RequestReader(4096, 1000)
+    for number in range(6):
+        varies = b"traceparent: 00-%d\r\n" % (number if trace else 0)
+        wire = (
+            b"POST /v1/completions HTTP/1.1\r\nx-tidepool-deadline: 30\r\n%bauthorization: Bearer x\r\n" % varies
+        )
+        wire += b"x-tidepool-facts: {}\r\ncontent-length: 2\r\n\r\n{}"
+        reader.feed(wire)
+        request = reader.ready.popleft()
+        assert _shape(request) == _shape(_alone(wire))
+        # As those who serve it do: what is left of its deadline, no word of an unproven caller, another path.
+        request.rewrite((b"x-tidepool-deadline",), [b"x-tidepool-deadline", b": ", b"%d" % number, b"\r\n"])
+        request.special.pop(b"x-tidepool-facts", None)
+        request.target = b"/v1/models"

@@ -1,6 +1,7 @@
 """MCP steps, before a real server of the same library."""
 
 import asyncio
+import gzip
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripted.upstreams import Seen
+from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_router.workflow.breakers import BREAKS_AFTER, Breakers
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.hosts import Hosts
@@ -152,6 +153,19 @@ async def test_a_tool_that_fails_says_why(wiki: Wiki, tool: str, again: bool, to
         await tools.call(wiki.url, tool, {}, "key")
 
     assert failed.value.again == again
+
+
+async def test_a_server_that_answers_compressed_is_not_read() -> None:
+    async def script(seen: Seen) -> None:
+        await seen.answer(gzip.compress(bytes(1 << 20)), extra=b"content-encoding: gzip\r\n")
+
+    async with ScriptedEngine(script) as server:
+        tools = McpTools(Hosts([f"wiki.tools:{server.port}"], resolve=loopback, loopback=True), Breakers())
+        with pytest.raises(StepFailed, match="answers in 'gzip'") as failed:
+            await tools.call(f"http://wiki.tools:{server.port}/mcp", "lookup", {}, "key")
+
+    assert not failed.value.again
+    assert server.requests[0].headers[b"accept-encoding"] == b"identity"
 
 
 async def test_a_server_that_is_not_allowed_is_never_called(wiki: Wiki) -> None:

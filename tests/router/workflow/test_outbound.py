@@ -1,5 +1,6 @@
 """Where the steps of workflows may go: only to hosts that somebody allowed, and never to what is forbidden."""
 
+import gzip
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -7,8 +8,7 @@ import pytest
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.failures import StepFailed
-from tidepool_router.workflow.hosts import Hosts, NotAllowed
-from tidepool_router.workflow.start import allowed_hosts
+from tidepool_router.workflow.hosts import Hosts, NotAllowed, allowed_hosts
 from tidepool_router.workflow.tools import Tools
 
 PUBLIC = "93.184.216.34"
@@ -162,6 +162,30 @@ async def test_an_answer_that_is_too_long_is_not_read_to_its_end(tool: ScriptedE
 
     with pytest.raises(StepFailed, match="longer than 1048576 bytes"):
         await tools.call("GET", f"http://tool:{tool.port}/", None, "key")
+    await tools.close()
+
+
+async def test_an_answer_that_would_be_larger_than_it_comes_is_not_read(tool: ScriptedEngine) -> None:
+    async def script(seen: Seen) -> None:  # a megabyte in a kilobyte; a thousand times as much in what may come
+        await seen.answer(gzip.compress(bytes(1 << 20)), extra=b"content-encoding: gzip\r\n")
+
+    tool.script = script
+    tools = await calling(tool)
+
+    with pytest.raises(StepFailed, match="answers in 'gzip', which it was not asked for") as failed:
+        await tools.call("GET", f"http://tool:{tool.port}/", None, "key")
+    assert not failed.value.again
+    assert tool.requests[0].headers[b"accept-encoding"] == b"identity"
+    await tools.close()
+
+
+@pytest.mark.parametrize("path", ["a\x0bb", "a\ud800b"], ids=["a control character", "half a surrogate pair"])
+async def test_what_a_template_made_of_a_url_is_told_where_it_is_none(tool: ScriptedEngine, path: str) -> None:
+    tools = await calling(tool)
+
+    with pytest.raises(StepFailed, match="is no URL") as failed:
+        await tools.call("GET", f"http://tool:{tool.port}/{path}", "\ud800", "key")
+    assert not failed.value.again
     await tools.close()
 
 

@@ -1,6 +1,8 @@
 """Templates come out as their writers mean them, and do no harm whatever they say."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -51,7 +53,7 @@ REACHING = [
 @pytest.mark.parametrize(("template", "text"), READING)
 async def test_what_only_reads_needs_no_child(renderer: Renderer, template: str, text: str) -> None:
     assert await renderer.render(template, VALUES) == text
-    assert renderer._child is None
+    assert not renderer._child.runs
 
 
 async def test_the_child_renders_alike_and_more_and_refuses_what_reaches_out(renderer: Renderer) -> None:
@@ -80,6 +82,36 @@ async def test_a_template_that_burns_is_stopped_and_the_next_one_works(
         await renderer.render(template, VALUES)
 
     assert await renderer.render("{{ input.n + 1 }}", VALUES) == "4"
+
+
+HALF = {"input": {"half": "\ud800"}}  # JSON can say it, UTF-8 cannot
+
+
+async def test_half_a_surrogate_pair_is_a_text_as_any(renderer: Renderer) -> None:
+    assert await renderer.render("{{ input.half }}", HALF) == "\ud800"
+    assert await renderer.render("{{ input.half | urlencode }}", HALF) == "%3F"
+    assert await renderer.render("{% if true %}{{ input.half }}{% endif %}", HALF) == "\ud800"
+
+
+BURNS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.soak
+async def test_who_burns_again_and_again_keeps_nobody_else_waiting(renderer: Renderer) -> None:
+    ended: list[str] = []
+
+    async def render(name: str, template: str) -> None:
+        with suppress(RenderError):
+            await renderer.render(template, VALUES)
+        ended.append(name)
+
+    # As the items of a fan-out come, and somebody else's template behind them.
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(render("burns", BURNS))
+        group.create_task(render("works", "{{ input.n + 1 }}"))
+
+    assert ended.index("works") < 3
 
 
 def test_an_answer_may_hold_a_tab_in_its_strings_as_engines_grammars_let_it() -> None:

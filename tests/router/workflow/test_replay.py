@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scripted.upstreams import Seen
+from tidepool_api.routing import Routing
 from tidepool_api.workflow_steps import Llm
 from tidepool_router import workflow_command
 from tidepool_router.workflow.core.outlook import Standing
@@ -184,7 +185,10 @@ async def test_who_answered_then_answers_again(pool: str) -> None:
             asked_models.append(json.loads(body)["model"])
             return 200, said("x"), 0.0
 
-    states = {name: SimpleNamespace(config=SimpleNamespace(models=[name])) for name in ("small", "large")}
+    states = {
+        name: SimpleNamespace(config=SimpleNamespace(models=[name]), routing=Routing())
+        for name in ("small", "large")
+    }
     fleet: Any = SimpleNamespace(pools=states, route=states.get)
     client: Any = Client()
     llm = Llm.model_validate({"pools": [{"name": "small", "quality": 0.1}, {"name": "large", "quality": 0.9}]})

@@ -28,3 +28,8 @@ def data_of(text: str) -> Any:  # noqa: ANN401 - JSON
         return json.loads(stripped, strict=False)
     except (ValueError, RecursionError):
         return None
+
+
+def size_bytes(text: str) -> int:
+    """What it takes on a wire; half a surrogate pair, which JSON can hold and UTF-8 cannot, counts as any."""
+    return len(text.encode("utf-8", "surrogatepass"))
