@@ -37,6 +37,15 @@ class Dispatch:
         self.known = False  # some report includes it
 
 
+class Company:
+    """Of a pool: at how many of its pods others were seen, who then send to all of them."""
+
+    __slots__ = ("shared_pods",)
+
+    def __init__(self) -> None:
+        self.shared_pods = 0
+
+
 class LoadFusion:
     """The figures without underscore are kept current by each call; reading them costs nothing.
 

@@ -10,7 +10,7 @@ from tidepool_router.errors import FailureKind
 from tidepool_router.fleet.adapters import LoadedAdapters
 from tidepool_router.fleet.ejection import Ejection
 from tidepool_router.fleet.endpoint import Endpoint
-from tidepool_router.fleet.fusion import Dispatch, LoadFusion
+from tidepool_router.fleet.fusion import Company, Dispatch, LoadFusion
 from tidepool_router.ledger import Entry, Estimate, Ledger, Outcome, OutputLengths, PodSpeed, PoolSpeed
 from tidepool_router.picking.candidate import Candidate
 
@@ -53,6 +53,7 @@ class Pod(Candidate):
 
     __slots__ = (
         "_busy_at",
+        "_company",
         "_fusion",
         "_gauge_tokens",
         "_identity",
@@ -80,6 +81,7 @@ class Pod(Candidate):
         *,
         slot: int = 0,
         speed: PoolSpeed | None = None,
+        company: Company | None = None,
     ) -> None:
         self.learned = PodSpeed(speed or PoolSpeed())
         super().__init__(slot, endpoint.key, self.learned)
@@ -99,6 +101,7 @@ class Pod(Candidate):
         self.limit = NO_LIMIT  # load_requests at which the pod is full
         self._busy_at = _NEVER  # when it was last busy, or its rest was last counted
         self._fusion = LoadFusion()
+        self._company = company or Company()
         # Of requests whose first token is not seen (they do not stream): when it is due, and what is past that.
         self._quiet: deque[tuple[float, Entry, Dispatch]] = deque()
         self._presumed_tokens = 0
@@ -153,8 +156,11 @@ class Pod(Candidate):
         """A load report has come; False when it is out of order. A new boot is a new process at the address."""
         last = self.report
         reborn = last is not None and last.boot != report.boot
+        shared = self._fusion.shared
         if not self._fusion.heard(report, now):
             return False
+        if self._fusion.shared is not shared:
+            self._company.shared_pods += -1 if shared else 1
         if reborn:
             self.ejection.forgive()
         if report.variant and self.learned.kin is None:
@@ -183,6 +189,11 @@ class Pod(Candidate):
             self.learned.rested(now - self._busy_at)
             self._busy_at = now
         return True
+
+    def gone(self) -> None:
+        """It is no longer of the pool."""
+        if self._fusion.shared:
+            self._company.shared_pods -= 1
 
     def reserve(
         self, estimate: Estimate, now: float, *, streams: bool = True, lengths: OutputLengths | None = None
@@ -281,13 +292,15 @@ class Pod(Candidate):
         self.load_tokens = load = own if own > fusion.tokens else fusion.tokens
         self.load_requests = requests if requests > fusion.requests else fusion.requests
         if fusion.shared:
-            # Others send meanwhile, and no report tells of it yet: as much as we do.
-            self.queued_tokens = max(queued, fusion.queued_tokens) + fusion.unreported_tokens
+            self.queued_tokens = max(queued, fusion.queued_tokens)
             self.live_requests = self.load_requests
             self.expected_tokens = max(expected, self._told_expected_tokens)
             kv = max(kv, self._told_kv_tokens)
         else:
             self.queued_tokens, self.live_requests, self.expected_tokens = queued, requests, expected
+        if self._company.shared_pods:
+            # Others send meanwhile, and no report tells of it yet: as much as we do.
+            self.queued_tokens += fusion.unreported_tokens
         # The gauge sees what others hold, and beginnings that are held only once; it may be of a while ago.
         gauge = self._gauge_tokens
         if gauge > kv:

@@ -13,6 +13,7 @@ from tidepool_router.admission import Limits, Refusal
 from tidepool_router.errors import FailureKind, NoPods
 from tidepool_router.facts import RequestFacts
 from tidepool_router.fleet.endpoint import Endpoint
+from tidepool_router.fleet.fusion import Company
 from tidepool_router.fleet.gateway_metrics import GatewayMetrics
 from tidepool_router.fleet.holding import RETRY_AFTER_NO_POD_SECONDS, HeldRequest, Holding
 from tidepool_router.fleet.pod import NO_LIMIT, Pod, PodState
@@ -47,6 +48,7 @@ class PoolState:
         self.now = now
         self.estimator = TokenEstimator()
         self.speed = PoolSpeed()
+        self._company = Company()
         self.prefixes = PrefixIndex()
         self.pods: dict[str, Pod] = {}
         self.in_flight = 0
@@ -110,7 +112,13 @@ class PoolState:
         """
         wanted = {endpoint.key: endpoint for endpoint in endpoints}
         added = [
-            Pod(endpoint, self.pod_changed, slot=self.prefixes.join(), speed=self.speed)
+            Pod(
+                endpoint,
+                self.pod_changed,
+                slot=self.prefixes.join(),
+                speed=self.speed,
+                company=self._company,
+            )
             for key, endpoint in wanted.items()
             if key not in self.pods
         ]
@@ -122,6 +130,7 @@ class PoolState:
         for pod in gone:
             del self.pods[pod.key]
             self.prefixes.leave(pod.slot)
+            pod.gone()
         self._name_adapters()
         self.pod_changed()
         return added, gone

@@ -33,16 +33,29 @@ def test_a_report_of_load_by_others_moves_picks_away(clock: Any) -> None:
     assert {must_pick(pool).endpoint.key for _ in range(20)}.isdisjoint({busy.key})
 
 
-def test_on_a_shared_pod_an_own_prompt_counts_twice_until_a_report_has_it(clock: Any) -> None:
-    """The other gateway sends as much meanwhile, and sees ours as little as we see its own."""
-    pool = make_pool(clock, 1)
-    pod = first(pool)
-    pool.pod_heard(pod, replace(READY, seq=2, running=0, opened_total=50, closed_total=50))
-    assert must_pick(pool, chat(4_000)).entry.uncached_tokens == pod.queued_tokens / 2
+def test_where_others_send_an_own_prompt_counts_twice_until_a_report_has_it(clock: Any) -> None:
+    """The other gateway sends as much meanwhile, and sees ours as little as we see its own; to all pods alike."""
+    pool = make_pool(clock, 2)
+    busy, other = pool.pods.values()
+    pool.pod_heard(busy, replace(READY, seq=2, running=0, opened_total=50, closed_total=50))
+    for reservation in [must_pick(pool, chat(4_000)) for _ in range(2)]:
+        assert pool.pods[reservation.endpoint.key].queued_tokens == 2 * reservation.entry.uncached_tokens
 
-    pool.pod_heard(pod, replace(READY, seq=3, queued_tokens=1_000, running=1, opened_total=51, closed_total=50))
+    pool.pod_heard(busy, replace(READY, seq=3, queued_tokens=1_000, running=1, opened_total=51, closed_total=50))
 
-    assert pod.queued_tokens == max(1_000, pod.ledger.queued_tokens)
+    assert busy.queued_tokens == max(1_000, busy.ledger.queued_tokens)
+    assert other.queued_tokens == 2 * other.ledger.queued_tokens
+
+
+def test_whom_nobody_else_sends_to_any_more_counts_once(clock: Any) -> None:
+    pool = make_pool(clock, 2)
+    shared, own = pool.pods.values()
+    pool.pod_heard(shared, replace(READY, seq=2, running=0, opened_total=50, closed_total=50))
+
+    pool.set_pods([own.endpoint])
+    must_pick(pool, chat(4_000))
+
+    assert own.queued_tokens == own.ledger.queued_tokens > 0
 
 
 def test_load_is_never_below_own_in_flight(clock: Any) -> None:
