@@ -1,7 +1,7 @@
 """Grafana dashboards from one description: which panels, of which expressions. `make manifests` writes the JSON.
 
 Expressions rest on the metrics of engines, routers and operator, not on recorded series, so that they work without
-the rules. `$namespace`, `$pool` and `$__rate_interval` are Grafana's variables.
+the rules. `$namespace`, `$pool`, `$workflow` and `$__rate_interval` are Grafana's variables.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from tidepool_api import contract
 
 _POD: Final = '{namespace=~"$namespace",pool=~"$pool"}'
 _GATEWAY: Final = '{pool=~"$namespace/$pool"}'
+_WORKFLOW: Final = '{workflow=~"$workflow"}'
 _WINDOW: Final = "[$__rate_interval]"
 
 
@@ -35,16 +36,23 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One page; `rows` are titled groups of panels, two panels beside each other."""
+    """One page; `rows` are titled groups of panels, two panels beside each other.
+
+    `variables` are what its reader may choose: a label, and the metric that has its values.
+    """
 
     name: str
     title: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+    variables: tuple[tuple[str, str], ...] = (
+        ("namespace", contract.METRIC_ENGINE_READY),
+        ("pool", contract.METRIC_ENGINE_READY),
+    )
 
 
 def dashboards() -> tuple[Dashboard, ...]:
     """All of them."""
-    return (_fleet(), _pool(), _requests(), _operator())
+    return (_fleet(), _pool(), _requests(), _workflows(), _operator())
 
 
 def _rate(name: str, where: str, by: str) -> str:
@@ -53,13 +61,12 @@ def _rate(name: str, where: str, by: str) -> str:
 
 def _quantiles(name: str, where: str, *quantiles: float, rare: bool = False) -> tuple[Line, ...]:
     return tuple(
-        Line(
-            f"histogram_quantile({quantile}, sum by (le) (rate({name}_bucket{where}{_WINDOW})))",
-            f"p{round(quantile * 100)}",
-            rare,
-        )
-        for quantile in quantiles
+        Line(_quantile(name, where, quantile, "le"), f"p{round(quantile * 100)}", rare) for quantile in quantiles
     )
+
+
+def _quantile(name: str, where: str, quantile: float, by: str) -> str:
+    return f"histogram_quantile({quantile}, sum by ({by}) (rate({name}_bucket{where}{_WINDOW})))"
 
 
 def _fleet() -> Dashboard:
@@ -285,6 +292,117 @@ def _requests() -> Dashboard:
                 ),
             ),
         ),
+    )
+
+
+def _workflows() -> Dashboard:
+    failed = '{workflow=~"$workflow",phase=~"Failed|Errored"}'
+    return Dashboard(
+        "workflows",
+        "Tidepool / Workflows",
+        (
+            (
+                "Runs",
+                (
+                    Panel(
+                        "Runs that ended",
+                        "reqps",
+                        (Line(_rate(contract.METRIC_WORKFLOW_RUNS, _WORKFLOW, "workflow"), "{{workflow}}"),),
+                    ),
+                    Panel(
+                        "Runs that failed",
+                        "reqps",
+                        (
+                            Line(
+                                _rate(contract.METRIC_WORKFLOW_RUNS, failed, "workflow"), "{{workflow}}", rare=True
+                            ),
+                        ),
+                    ),
+                    Panel(
+                        "Time of a run",
+                        "s",
+                        _quantiles(contract.METRIC_WORKFLOW_RUN_TIME, _WORKFLOW, 0.5, 0.9, 0.99),
+                        "From its beginning at a gateway to its end; of all workflows that are chosen.",
+                    ),
+                    Panel(
+                        "Done without, for the budget",
+                        "reqps",
+                        (
+                            Line(
+                                _rate(contract.METRIC_WORKFLOW_SAVING, _WORKFLOW, "workflow, measure"),
+                                "{{workflow}}: {{measure}}",
+                                rare=True,
+                            ),
+                        ),
+                        "Times that a run began to take a smaller model, fewer branches or no soft steps.",
+                    ),
+                ),
+            ),
+            (
+                "Steps",
+                (
+                    Panel(
+                        "Steps that ended",
+                        "reqps",
+                        (
+                            Line(
+                                _rate(contract.METRIC_WORKFLOW_STEPS, _WORKFLOW, "workflow, step"),
+                                "{{workflow}}: {{step}}",
+                            ),
+                        ),
+                        "Each item of a list is one.",
+                    ),
+                    Panel(
+                        "Steps that failed",
+                        "reqps",
+                        (
+                            Line(
+                                _rate(contract.METRIC_WORKFLOW_STEPS, failed, "workflow, step"),
+                                "{{workflow}}: {{step}}",
+                                rare=True,
+                            ),
+                        ),
+                    ),
+                    Panel(
+                        "Time of a step, p90",
+                        "s",
+                        (
+                            Line(
+                                _quantile(
+                                    contract.METRIC_WORKFLOW_STEP_TIME, _WORKFLOW, 0.9, "le, workflow, step"
+                                ),
+                                "{{workflow}}: {{step}}",
+                            ),
+                        ),
+                        "From its first try to its end, waits between tries included.",
+                    ),
+                    Panel(
+                        "Tokens a second",
+                        "short",
+                        (
+                            Line(
+                                _rate(contract.METRIC_WORKFLOW_TOKENS, _WORKFLOW, "workflow, step"),
+                                "{{workflow}}: {{step}}",
+                            ),
+                        ),
+                        "Of prompts and answers.",
+                    ),
+                    Panel(
+                        "Prompt tokens computed ahead, a second",
+                        "short",
+                        (
+                            Line(
+                                _rate(contract.METRIC_WORKFLOW_WARMED, _WORKFLOW, "workflow"),
+                                "{{workflow}}",
+                                rare=True,
+                            ),
+                        ),
+                        "So that a step finds them cached.",
+                    ),
+                ),
+            ),
+        ),
+        variables=(("workflow", contract.METRIC_WORKFLOW_RUNS),),
     )
 
 

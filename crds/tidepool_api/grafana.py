@@ -3,7 +3,6 @@
 import json
 from typing import Any, Final
 
-from tidepool_api.contract import METRIC_ENGINE_READY
 from tidepool_api.dashboards import Dashboard, Panel
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
@@ -33,7 +32,7 @@ def grafana(dashboard: Dashboard) -> str:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [_datasource(), _variable("namespace"), _variable("pool")]},
+        "templating": {"list": [_datasource(), *(_variable(*each) for each in dashboard.variables)]},
         "panels": panels,
     }
     return json.dumps(page, indent=1) + "\n"
@@ -68,13 +67,13 @@ def _datasource() -> dict[str, Any]:
     return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
 
 
-def _variable(label: str) -> dict[str, Any]:
-    """Values of a target label of the engines' scrapes; All by default."""
+def _variable(label: str, metric: str) -> dict[str, Any]:
+    """The values of a label of a metric; All by default."""
     return {
         "name": label,
         "type": "query",
         "datasource": _SOURCE,
-        "query": f"label_values({METRIC_ENGINE_READY}, {label})",
+        "query": f"label_values({metric}, {label})",
         "refresh": 2,
         "includeAll": True,
         "multi": True,

@@ -22,7 +22,7 @@ import yaml
 from cluster import lifecycle
 from cluster.configs import NODE_ROOT
 from cluster.layout import NODES
-from scenarios import programs, stage
+from scenarios import programs, sight, stage
 from scenarios.evidence import BUILD
 from scenarios.kube import Object, condition, wait_for
 from scenarios.life import START_SECONDS
@@ -185,6 +185,7 @@ def test_the_research_workflow_runs_on_real_engines_whoever_calls_it(place: Plac
         _from_zero(place)
         _as_a_model(place)
         _by_kubectl(place)
+        sight.see_dashboards(world, workflows=True)
         away = _through_a_death(place, clients)
     seen = figures(clients.records)
     # The one thing that may fail is what is sent to a gateway that is dead, or was when it died.

@@ -51,7 +51,17 @@ def test_prometheus_can_parse_every_expression(tmp_path: Path) -> None:
 def asked(line: Line, interval: str) -> str:
     """The expression as Grafana would ask it, with All chosen."""
     filled = line.expression.replace("$__rate_interval", interval)
-    return filled.replace("$namespace", ".*").replace("$pool", ".*")
+    return re.sub(r"\$\w+", ".*", filled)
+
+
+@pytest.mark.parametrize("page", dashboards(), ids=lambda page: page.name)
+def test_what_expressions_ask_by_can_be_chosen_on_the_page(page: Dashboard) -> None:
+    asked_by = {name for _, row in page.rows for panel in row for line in panel.lines
+                for name in re.findall(r"\$(\w+)", line.expression)}  # fmt: skip
+    offered = [one["name"] for one in json.loads(grafana(page))["templating"]["list"]]
+
+    assert asked_by - set(offered) <= {"__rate_interval"}
+    assert offered[0] == "datasource"
 
 
 @pytest.mark.parametrize("page", dashboards(), ids=lambda page: page.name)
