@@ -10,7 +10,7 @@ STAMP := build/.setup
 
 export PYTHONPATH := e2e
 
-.PHONY: help vendor pictures lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
+.PHONY: help docs vendor pictures lock setup lint unit test bench sim sim-workflow bench-router bench-scaling bench-operator bench-full bench-workflow bench-page soak manifests pages flags demo down clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ vendor: setup ## Take the console's chart library from its npm package again (VE
 
 pictures: setup ## Take docs/images anew from a made-up cluster, in a headless Chromium
 	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.pictures
+
+docs: setup ## Build the site of the documentation into build/site; a link or anchor that leads nowhere is an error
+	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.site
+	$(BIN)/zensical build --clean --strict
 
 lock: setup ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --upgrade \
@@ -100,7 +104,9 @@ soak: setup ## What takes longer than make test may: a million requests, many ex
 	$(BIN)/pytest -q -n 2 --hypothesis-profile soak -m "hypothesis and not compiled" tests
 	-@$(BIN)/uv pip install -q --require-hashes -r tests/fuzz/requirements.txt
 	PYTHONPATH=tests:e2e $(BIN)/python -m fuzz
-	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver or browser) and soak" tests
+	@test -x build/llamaindex/bin/python || $(BIN)/uv venv -q build/llamaindex
+	@$(BIN)/uv pip install -q --python build/llamaindex/bin/python --require-hashes -r examples/clients/llamaindex.lock
+	$(BIN)/pytest -q -m "(compiled or engine or postgres or apiserver or browser or traffic) and soak" tests
 	$(BIN)/pytest -q -s -m soak e2e
 	TIDEPOOL_KUBERNETES=oldest $(BIN)/pytest -q -n 2 --dist loadfile -m "apiserver and not soak" tests
 
