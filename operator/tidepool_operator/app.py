@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -22,10 +22,14 @@ _CRD_PAUSE_SECONDS: Final = 2.0
 
 
 class Operator:
-    """One operator process. `run` lasts until `stop` is called or something that must live has ended."""
+    """One operator process. `run` lasts until `stop` is called or something that must live has ended.
 
-    def __init__(self, settings: Settings, client: Client) -> None:
+    `taken_in` is called once the store has all that there was, and before this process leads.
+    """
+
+    def __init__(self, settings: Settings, client: Client, taken_in: Callable[[], None] = lambda: None) -> None:
         self._settings = settings
+        self._taken_in = taken_in
         self._stop = asyncio.Event()
         parts = self.parts = Parts(settings, client)
         self.store, self.queue, self.due = parts.store, parts.queue, parts.due
@@ -54,6 +58,7 @@ class Operator:
                 self._settings.watch_namespaces,
                 self._settings.kubeconfig,
                 served=self._served,
+                relists=parts.canary.hurry,
                 silence_seconds=self._settings.watch_silence_seconds,
             )
             stack.push_async_callback(watches.close)
@@ -123,6 +128,7 @@ class Operator:
         """Stand for the Lease once the store is whole: taking in thousands of objects is seconds of work, in which
         a Lease could not be renewed in time, and a leader that knows nothing does nothing."""
         await self.parts.canary.synced()
+        self._taken_in()
         await self.lease.run(self._lead)
 
     async def _lead(self) -> None:

@@ -109,12 +109,8 @@ class Reconciler:
             raise
 
     async def _reconcile(self, key: Key, raw: Object) -> float | None:
-        observed = self._observe(key, raw)
-        observed = replace(
-            observed,
-            objects=(*observed.objects, *await self._groups(key, observed)),
-            loaders=await self._loaders(key, observed),
-        )
+        observed = await self._with_groups(key, self._observe(key, raw))
+        observed = replace(observed, loaders=await self._loaders(key, observed))
         clues, look_again = await self._clues.read(key.namespace, (*observed.pods, *observed.loaders))
         observed = replace(observed, clues=clues)
         made = await self._unfought(key, raw, await self._plan(observed))
@@ -152,14 +148,19 @@ class Reconciler:
             history=self._board.history(str(key)),
         )
 
-    async def _groups(self, key: Key, observed: Observed) -> tuple[Object, ...]:
-        """LeaderWorkerSets of the pool. Few pools have some and few clusters know them, so nobody watches them."""
+    async def _with_groups(self, key: Key, observed: Observed) -> Observed:
+        """With the pool's LeaderWorkerSets. Nobody watches them: few pools have some, few clusters know them."""
         wanted = observed.pool.spec.parallelism.hosts > 1 or any(map(is_grouped, observed.pods))
         if not wanted or not observed.settings.groups:
-            return ()
+            return observed
         kind = LEADER_WORKER_SET
-        found = await self._api.list(kind, key.namespace, labels=f"{POOL_LABEL}={key.name}")
-        return tuple({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in found)
+        try:
+            found = await self._api.list(kind, key.namespace, labels=f"{POOL_LABEL}={key.name}")
+        except NotFound:
+            # The cluster had the kind when it was last looked at. All of it went with the kind.
+            return replace(observed, settings=replace(observed.settings, groups=False))
+        named = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in found)
+        return replace(observed, objects=(*observed.objects, *named))
 
     async def _loaders(self, key: Key, observed: Observed) -> tuple[Object, ...]:
         """Pods of Jobs that do not get on. They are asked for, not watched: a cluster seldom has any."""

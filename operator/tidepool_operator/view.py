@@ -56,12 +56,14 @@ class View:
         self._scaling: dict[str, tuple[int, ScalingSpec | None]] = {}
         self._fleet: dict[str, tuple[int, FleetPool]] = {}
         self._asks: dict[str, tuple[int, Asks | None]] = {}
+        self._pods: dict[str, tuple[Object, LivePod]] = {}  # of the last look, by uid
 
     def scaled_pools(self) -> Sequence[ScaledPool]:
         """All pools with a sound `scaling` that are not being deleted."""
         pools = [raw for raw in self._store.all(MODEL_POOL) if not raw["metadata"].get("deletionTimestamp")]
         self._forget({raw["metadata"]["uid"] for raw in pools})
-        return [
+        seen: dict[str, tuple[Object, LivePod]] = {}
+        found = [
             ScaledPool(
                 key.namespace,
                 key.name,
@@ -73,8 +75,10 @@ class View:
             )
             for raw in pools
             if (key := key_of(raw)) and (spec := self._scaling_of(raw)) is not None
-            for pods in [self._live(key)]
+            for pods in [self._live(key, seen)]
         ]
+        self._pods = seen
+        return found
 
     def gateways(self) -> Mapping[str, str]:
         """Addresses of the gateways' pods."""
@@ -169,19 +173,30 @@ class View:
         for gone in self._asks.keys() - uids:
             del self._asks[gone]
 
-    def _live(self, key: Key) -> tuple[LivePod, ...]:
-        return tuple(
-            LivePod(
-                pod["metadata"]["name"],
-                pod_state(pod),
-                startup_seconds(pod),
-                parse_time(pod["metadata"].get("creationTimestamp")),
-                (pod["metadata"].get("labels") or {}).get(VARIANT_LABEL, ""),
-                pod["metadata"].get("uid", ""),
-            )
-            for pod in self._store.of_pool(POD, key)
-            if not pod["metadata"].get("deletionTimestamp") and role(pod) not in (ROLE_PREFILL, ROLE_WORKER)
-        )
+    def _live(self, key: Key, seen: dict[str, tuple[Object, LivePod]]) -> tuple[LivePod, ...]:
+        found = []
+        for pod in self._store.of_pool(POD, key):
+            if pod["metadata"].get("deletionTimestamp") or role(pod) in (ROLE_PREFILL, ROLE_WORKER):
+                continue
+            uid = pod["metadata"].get("uid", "")
+            known = self._pods.get(uid)
+            # The store has another object for each state of a pod.
+            if known is None or known[0] is not pod:
+                known = (pod, _live_pod(pod, uid))
+            seen[uid] = known
+            found.append(known[1])
+        return tuple(found)
+
+
+def _live_pod(pod: Object, uid: str) -> LivePod:
+    return LivePod(
+        pod["metadata"]["name"],
+        pod_state(pod),
+        startup_seconds(pod),
+        parse_time(pod["metadata"].get("creationTimestamp")),
+        (pod["metadata"].get("labels") or {}).get(VARIANT_LABEL, ""),
+        uid,
+    )
 
 
 def _is_accepted(raw: Object) -> bool:

@@ -101,8 +101,13 @@ async def operator(candidate: str, at: Crowd, log: Path) -> AsyncIterator[Runnin
         ],
         "plain": ["bench.plain_operator", access],
     }[candidate]  # fmt: skip
+    # As in the images, whose modules are compiled when they are built.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(OUT.parent.parent.absolute() / "pycache")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with log.open("ab") as out:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", *command, stdout=out, stderr=out)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *command, stdout=out, stderr=out, env=environment
+        )
     try:
         yield Running(process, port if candidate == "tidepool" else 0, time.monotonic())
     finally:

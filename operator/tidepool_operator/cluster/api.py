@@ -9,6 +9,7 @@ from typing import Final
 from tidepool_api.contract import FIELD_MANAGER
 from tidepool_operator.cluster.client import Client
 from tidepool_operator.cluster.kinds import CORE_EVENT, EVENT, POD, Kind, Object, kind_of
+from tidepool_operator.cluster.listing import Version, versions
 from tidepool_operator.errors import Expired, NotFound
 
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
@@ -69,11 +70,23 @@ class Api:
         *,
         labels: str = "",
         fields: str = "",
-        metadata_only: bool = False,
     ) -> AsyncIterator[Sequence[Object]]:
         """All objects of a kind, a bounded number at a time: for what is too much to hold."""
         query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
-        return self._paged(kind, namespace, query, _METADATA_ONLY if metadata_only else "application/json")
+        return self._paged(kind, namespace, query, "application/json")
+
+    async def versions(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = ""
+    ) -> AsyncIterator[Sequence[Version]]:
+        """Which objects of a kind there are, in which state, a bounded number at a time."""
+        query = {"limit": str(_PAGE), **({"labelSelector": labels} if labels else {})}
+        while True:
+            text = await self._client.content(kind.path(namespace), query=query, accept=_METADATA_ONLY)
+            found, proceed = versions(text)
+            yield found
+            if not proceed:
+                return
+            query["continue"] = proceed
 
     async def _paged(
         self, kind: Kind, namespace: str | None, query: Mapping[str, str], accept: str

@@ -136,8 +136,11 @@ class Client:
 
     async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
         """What a GET answers that is no JSON, such as a log. Raises ApiError."""
-        found = await self._tried("GET", path, query, None, "application/json", "*/*")
-        return found.decode(errors="replace")
+        return (await self.content(path, query=query)).decode(errors="replace")
+
+    async def content(self, path: str, *, query: Mapping[str, str] | None = None, accept: str = "*/*") -> bytes:
+        """What a GET answers, as it came. Raises ApiError."""
+        return await self._tried("GET", path, query, None, "application/json", accept)
 
     async def _tried(
         self,

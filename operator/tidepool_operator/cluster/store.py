@@ -78,6 +78,8 @@ class Store:
         self._items: dict[Kind, dict[Key, Object]] = {}
         self._pools: dict[tuple[Kind, Key], dict[str, Object]] = {}
         self._listeners: list[Listener] = []
+        # Counts all that was told, news or not: who waits for the watches sees whether they still speak.
+        self.heard = 0
 
     def listen(self, listener: Listener) -> None:
         """Have `listener` told of every change."""
@@ -89,6 +91,7 @@ class Store:
 
     def put_slim(self, kind: Kind, item: Object) -> bool:
         """As `put`, of an object that is slim already."""
+        self.heard += 1
         known = self._items.get(kind, {}).get(key_of(item))
         if known is not None and version_of(known) >= version_of(item):
             return False

@@ -92,6 +92,13 @@ def volume(pool: ModelPool) -> Object | None:
     return {"name": VOLUME, "emptyDir": {}} if way(pool) is Way.POD else None
 
 
+def claim_of(template: Object) -> str:
+    """The claim that a pod's cache lies on; empty where it lies elsewhere."""
+    volumes: list[Object] = template["spec"].get("volumes") or []
+    claims = (one.get("persistentVolumeClaim") or {} for one in volumes if one["name"] == VOLUME)
+    return str(next((claim.get("claimName", "") for claim in claims), ""))
+
+
 def mount(*, read_only: bool) -> Object:
     """The mount of `volume`."""
     return {"name": VOLUME, "mountPath": CACHE_MOUNT} | ({"readOnly": True} if read_only else {})

@@ -307,6 +307,13 @@ SIGNS: Final = (
         ("speculative-method",),
     ),
     Sign(
+        Reason.CONNECTOR_MISSING,
+        ("RuntimeError",),
+        r"NIXL is not available",
+        "vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py, __init__",
+        ("nixl-missing",),
+    ),
+    Sign(
         Reason.ACCELERATOR_MISSING,
         ("RuntimeError",),
         r"Failed to infer device type",

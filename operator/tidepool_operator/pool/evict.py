@@ -12,7 +12,7 @@ from typing import Final
 from tidepool_api import contract
 from tidepool_api.modelpool import ModelPool
 from tidepool_api.placement import Retention
-from tidepool_operator.pool import loader
+from tidepool_operator.pool import cache, loader
 from tidepool_operator.pool.model import Object
 from tidepool_operator.pool.pod_status import condition
 from tidepool_operator.pool.render import owned
@@ -49,19 +49,21 @@ def eviction_of(job: str) -> str:
     return f"{pool}{_DROPS}{digest}"
 
 
-def evict(pool: ModelPool, unwanted: Sequence[Object], wanted: Set[str], arguments: Set[str]) -> Evictions:
-    """`unwanted` are Jobs of the pool that its spec asks for no more, `wanted` the folders that it asks for,
-    `arguments` those of engines of all revisions that are kept."""
+def evict(
+    pool: ModelPool, unwanted: Sequence[Object], wanted: Set[tuple[str, str]], used: Set[tuple[str, str]]
+) -> Evictions:
+    """`unwanted` are Jobs of the pool that its spec asks for no more, `wanted` the claims and folders that it asks
+    for, `used` claims and arguments of engines of all revisions that are kept."""
     drops = {job["metadata"]["name"]: job for job in unwanted if is_eviction(job)}
     makes: list[Object] = []
     garbage: list[Object] = []
     kept: set[str] = set()
     for job in (job for job in unwanted if not is_eviction(job)):
         name = eviction_of(job["metadata"]["name"])
-        path = loader.target(job["spec"]["template"])
-        if not _goes(pool) or not is_done(job) or path in wanted:
+        claim, path = cache.claim_of(job["spec"]["template"]), loader.target(job["spec"]["template"])
+        if not _goes(pool) or not is_done(job) or (claim, path) in wanted:
             garbage.append(job)
-        elif any(path in argument for argument in arguments):
+        elif any(claim == place and path in argument for place, argument in used):
             continue
         elif name not in drops:
             makes.append(_drop(pool, job, name, path))

@@ -28,6 +28,7 @@ class PodFacts:
     unplaced_since: float | None = None  # when the scheduler looked and found no node
     leaving_since: float | None = None  # when it was told to go
     variant: str = ""
+    rank: int | None = None  # of a group's leader: the highest go first
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,16 @@ class Counted:
     def ready(self) -> int:
         """Pods that serve and are not going."""
         return sum(pod.ready for pod in self.live)
+
+    @property
+    def idle(self) -> int:
+        """Replicas that go first when there are to be fewer, and do not serve."""
+        if self.deployment is None or self.deployment["kind"] == "Deployment":
+            return self.replicas - min(self.replicas, self.ready)
+        # A LeaderWorkerSet takes its last groups, whichever serve.
+        last = self.replicas - 1
+        ranks = [last if pod.rank is None else pod.rank for pod in self.live if pod.ready]
+        return last - max((rank for rank in ranks if rank <= last), default=-1)
 
     @property
     def short_of_accelerators(self) -> int:

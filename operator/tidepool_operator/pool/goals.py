@@ -43,7 +43,7 @@ def _group(observed: Observed, entry: Counted, space: Space, now: float) -> Grou
         patience = 0.0 if space.places < 0 else _SCHEDULER_SECONDS
         since = [pod.unplaced_since for pod in entry.live if pod.unplaced_since is not None]
         short = sum(now - one >= patience for one in since)
-    return Group(entry.revision, entry.replicas, entry.ready, short, proven)
+    return Group(entry.revision, entry.replicas, entry.ready, short, proven, entry.idle)
 
 
 def _space(observed: Observed, rendered: Rendered, new: Counted, olds: Sequence[Counted], now: float) -> Space:

@@ -103,7 +103,16 @@ def led(facts: Iterable[tuple[Object, PodFacts]]) -> Sequence[PodFacts]:
     for pod, fact in pairs:
         if is_worker(pod) and not fact.deleting:
             workers.setdefault(_group(pod), []).append(fact)
-    return [_with(fact, workers.get(_group(pod), ())) for pod, fact in pairs if not is_worker(pod)]
+    return [
+        _with(replace(fact, rank=_rank(pod)) if is_grouped(pod) else fact, workers.get(_group(pod), ()))
+        for pod, fact in pairs
+        if not is_worker(pod)
+    ]
+
+
+def _rank(pod: Object) -> int | None:
+    index = _group(pod)[1]
+    return int(index) if index.isdecimal() else None
 
 
 def _with(leader: PodFacts, workers: Sequence[PodFacts]) -> PodFacts:

@@ -66,7 +66,8 @@ def preload(observed: Observed) -> Preload:
     pool, jobs = observed.pool, _jobs(observed)
     wanted = {item["metadata"]["name"]: (item, files) for item, files in _wanted(observed)}
     unwanted = [job for name, job in jobs.items() if name not in wanted]
-    dropped = evict(pool, unwanted, {files.path for _, files in wanted.values()}, _in_use(observed))
+    places = {(_claim(item), files.path) for item, files in wanted.values()}
+    dropped = evict(pool, unwanted, places, _in_use(observed))
     # Wanted again while it is being dropped: nobody knows what is there. One that a pool of the same name left
     # would not go with this one, and cannot be applied over.
     stale = {
@@ -88,16 +89,26 @@ def preload(observed: Observed) -> Preload:
 
 
 def there(observed: Observed) -> frozenset[str]:
-    """Paths of what Jobs have brought into the cache."""
+    """Paths of what Jobs have brought into the cache; what lies on a claim of before is not there."""
+    spec = observed.pool.spec.cache
+    claim = (spec.persistent_volume_claim if spec is not None else None) or ""
     done = [job for job in _jobs(observed).values() if is_done(job) and not is_eviction(job)]
-    return frozenset(loader.target(job["spec"]["template"]) for job in done)
+    return frozenset(loader.target(job["spec"]["template"]) for job in done if _claim(job) == claim)
 
 
-def _in_use(observed: Observed) -> frozenset[str]:
-    """Arguments of all revisions that there are, those kept for a change back too."""
-    workloads = [item for item in observed.objects if item["kind"] in WORKLOADS]
-    containers = [one for item in workloads for one in template_of(item)["spec"]["containers"]]
-    return frozenset(argument for one in containers for argument in one.get("args") or ())
+def _claim(job: Object) -> str:
+    return cache.claim_of(job["spec"]["template"])
+
+
+def _in_use(observed: Observed) -> frozenset[tuple[str, str]]:
+    """Claims and arguments of all revisions that there are, those kept for a change back too."""
+    templates = [template_of(item) for item in observed.objects if item["kind"] in WORKLOADS]
+    return frozenset(
+        (cache.claim_of(template), argument)
+        for template in templates
+        for one in template["spec"]["containers"]
+        for argument in one.get("args") or ()
+    )
 
 
 def unready(observed: Observed) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     ACCELERATOR_UNSUPPORTED = "AcceleratorUnsupported"
     DTYPE_UNFIT = "DtypeUnfit"
     ENGINE_FLAG_INVALID = "EngineFlagInvalid"
+    CONNECTOR_MISSING = "ConnectorMissing"
     ACCELERATOR_MISSING = "AcceleratorMissing"
     ACCELERATOR_OCCUPIED = "AcceleratorOccupied"
     KV_CACHE_TOO_SMALL = "KvCacheTooSmall"
@@ -150,6 +151,8 @@ REMEDIES: Final = {
     "spec.engine.image, dtype or quantization that these devices and their driver have.",
     Reason.DTYPE_UNFIT: "Set --dtype or --kv-cache-dtype in spec.engine.args to one that the message allows.",
     Reason.ENGINE_FLAG_INVALID: "Correct the named flag in spec.engine.args or the field that it comes from.",
+    Reason.CONNECTOR_MISSING: "Take a spec.engine.image that has NIXL (vLLM's own for NVIDIA GPUs has it), or "
+    "leave out spec.disaggregation.",
     Reason.ACCELERATOR_MISSING: "Set spec.accelerator to the resource of the nodes' devices and check their "
     "driver and device plugin: the engine sees none.",
     Reason.ACCELERATOR_OCCUPIED: "Lower spec.engine.gpuMemoryUtilization below the share that is free, or find "

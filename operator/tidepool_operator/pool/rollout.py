@@ -28,13 +28,15 @@ from tidepool_api.placement import AUTO
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One revision's counts; `short` of them wait for a place. `proven`: the last one that served in full."""
+    """One revision's counts; `short` of them wait for a place. `proven`: the last one that served in full.
+    `idle`: those that go first and do not serve; None: all that do not."""
 
     revision: str
     replicas: int
     ready: int
     short: int = 0
     proven: bool = False
+    idle: int | None = None
 
     @property
     def serving(self) -> int:
@@ -123,7 +125,8 @@ def _shrunk(floor: int, new: Group, new_replicas: int, olds: Sequence[Group]) ->
     new_serving = min(new_replicas, new.serving)
     removable = sum(kept.values()) + new_replicas - floor - (new_replicas - new_serving)
     for old in olds:
-        idle = min(max(0, removable), old.replicas - old.serving)
+        lazy = old.replicas - old.serving if old.idle is None else old.idle
+        idle = min(max(0, removable), lazy)
         kept[old.revision] -= idle
         removable -= idle
     # Nothing to spare while idle pods are left: both sums end at the same floor.

@@ -23,6 +23,7 @@ from tidepool_operator.scaling.record import BIN_SECONDS
 from tidepool_operator.telemetry import history
 from tidepool_operator.telemetry.errors import PrometheusAway
 from tidepool_operator.telemetry.history import WORK_STEP_SECONDS, Counts, Past, Work
+from tidepool_operator.telemetry.reading import Adapter
 from tidepool_operator.telemetry.series import Place, Snapshot, parse, readings
 
 # Queries at the same time. prometheus-api-client blocks, so each takes a thread.
@@ -57,10 +58,11 @@ class Prometheus:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="prometheus")
         self._asking: list[asyncio.Future[Any]] = []
         self._last = Snapshot(time=0.0)
+        url, asks = settings.url.rstrip("/"), requests.Session()
+        asks.verify = settings.verify_tls
+        self._client = PrometheusConnect(url=url, session=asks)
         # No retries: the next tick asks again. With read=False a timeout stays one to tell from other failures.
-        self._client = PrometheusConnect(
-            url=settings.url.rstrip("/"), disable_ssl=not settings.verify_tls, retry=Retry(total=0, read=False)
-        )
+        asks.mount(url, Adapter(max_retries=Retry(total=0, read=False)))
 
     async def read(self, now: float, pools: Sequence[ScaledPool]) -> dict[str, PoolReading]:
         """A reading for every pool by its key, without the gateways' demand; never raises for Prometheus' sake."""

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tidepool_operator.cluster.canary import Canary
-from tidepool_operator.cluster.kinds import POD, Kind, Object
-from tidepool_operator.cluster.store import Key, Store, key_of
+from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Kind, Object
+from tidepool_operator.cluster.listing import Version
+from tidepool_operator.cluster.store import Key, Store, key_of, version_of
 from tidepool_operator.errors import NotFound
 
 
@@ -21,15 +22,19 @@ class Cluster:
         self.items = list(items)
         self.lists = 0
 
-    async def pages(self, *_: Any, **__: Any) -> AsyncIterator[list[Object]]:
+    async def versions(self, *_: Any, **__: Any) -> AsyncIterator[list[Version]]:
         self.lists += 1
-        yield self.items
+        yield [Version(*_place(found), version_of(found)) for found in self.items]
 
     async def get(self, _kind: Kind, namespace: str, name: str) -> Object:
         for found in self.items:
             if key_of(found) == Key(namespace, name):
                 return found
         raise NotFound("gone")
+
+
+def _place(found: Object) -> tuple[str, str]:
+    return found["metadata"]["namespace"], found["metadata"]["name"]
 
 
 def canary(cluster: Cluster, store: Store) -> Canary:
@@ -118,17 +123,68 @@ async def test_a_look_at_the_object_itself_is_only_for_what_two_lists_lack() -> 
     assert store.get(POD, Key("default", "a")) is None
 
 
-async def test_a_list_from_a_cache_that_lags_removes_nothing() -> None:
-    cluster, store = Cluster(item("a", 1)), Store()
+async def test_one_of_the_same_name_that_came_while_it_was_asked_for_is_kept() -> None:
+    cluster, store = Cluster(), Store()
     pod(store, "a", 1)
-    listed, cluster.pages = cluster.pages, _empty  # type: ignore[method-assign]
+
+    async def gone(*_: Any) -> Object:
+        store.put(POD, item("a", 7) | {"metadata": item("a", 7)["metadata"] | {"uid": "another"}})
+        raise NotFound("gone")
+
+    cluster.get = gone  # type: ignore[method-assign]
     watched = canary(cluster, store)
     await watched.sweep(POD)
     await watched.sweep(POD)
-    cluster.pages = listed  # type: ignore[method-assign]
+
+    assert version_of(store.get(POD, Key("default", "a"))) == 7
+
+
+async def test_what_vanished_is_looked_for_as_soon_as_its_kind_is_listed_anew() -> None:
+    cluster, store = Cluster(item("b", 2)), Store()
+    pod(store, "a", 1)
+    pod(store, "b", 1)
+    forgotten = asyncio.Event()
+    store.listen(lambda _kind, _before, after: None if after else forgotten.set())
+    watched = Canary(cluster, store, {}, kinds=[POD], sweep_seconds=600.0)  # type: ignore[arg-type]
+    running = asyncio.create_task(watched.run())
+    watched.hurry(POD)
+    watched.hurry(MODEL_POOL)  # not one of its kinds
+    await asyncio.wait_for(forgotten.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert store.keys(POD) == [Key("default", "b")]
+    assert watched.quiet() == {}, "a watch that lists anew still has much to tell"
+
+
+async def test_with_many_pools_lists_wait_until_the_watches_rest() -> None:
+    """They cost as much as all else of a start, and are worth nothing while most is still to be told."""
+    pools = [item(f"pool-{number}", 1) for number in range(150)]
+    cluster, store = Cluster(*pools), Store()
+    watched = Canary(cluster, store, {}, kinds=[MODEL_POOL, POD])  # type: ignore[arg-type]
+    waiting = asyncio.create_task(watched.synced())
+    for found in pools:
+        store.put(MODEL_POOL, found)
+    for found in pools:
+        assert cluster.lists <= 1, "pods are still being told"
+        pod(store, found["metadata"]["name"], 1)
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(waiting, 10)
+
+    assert cluster.lists == 3
+
+
+async def test_a_list_from_a_cache_that_lags_removes_nothing() -> None:
+    cluster, store = Cluster(item("a", 1)), Store()
+    pod(store, "a", 1)
+    listed, cluster.versions = cluster.versions, _empty  # type: ignore[method-assign]
+    watched = canary(cluster, store)
+    await watched.sweep(POD)
+    await watched.sweep(POD)
+    cluster.versions = listed  # type: ignore[method-assign]
 
     assert store.get(POD, Key("default", "a")) is not None
 
 
-async def _empty(*_: Any, **__: Any) -> AsyncIterator[list[Object]]:
+async def _empty(*_: Any, **__: Any) -> AsyncIterator[list[Version]]:
     yield []

@@ -150,7 +150,22 @@ async def test_a_pool_on_two_nodes_waits_for_what_the_cluster_lacks_and_is_serve
 
         await eventually(moved, "single pods in place of the groups, which serve until then")
         (deployment,) = await live.list(DEPLOYMENT)
-    await live.api.delete(CRD, "", _definition()["metadata"]["name"])
+
+        # The kind goes, and with it what serves: that is told, although it was there when it was last looked at.
+        await live.create("wide", **TWO)
+        await live.reason("Starting", name="wide")
+        await live.api.delete(CRD, "", _definition()["metadata"]["name"])
+
+        async def gone() -> bool:
+            try:
+                await live.list(LEADER_WORKER_SET)
+            except NotFound:
+                return True
+            return False
+
+        await eventually(gone, "LeaderWorkerSets are not served any more")
+        await live.edit(MODEL_POOL, "wide", {"spec": {"replicas": 2}})
+        await live.reason("LeaderWorkerSetMissing", name="wide")
 
     assert pool is not None
     assert quiet is not None

@@ -47,6 +47,7 @@ EXPECTED: dict[str, tuple[Reason | None, str]] = {
     "kv-cache-none": (Reason.ENGINE_OUT_OF_MEMORY, "VLLM_CPU_KVCACHE_SPACE"),
     "hub-unreachable": (Reason.HUB_UNREACHABLE, "couldn't connect"),
     "weights-missing": (Reason.MODEL_FILES_INCOMPLETE, "/models/model"),
+    "nixl-missing": (Reason.CONNECTOR_MISSING, "NIXL is not available"),
     "adapter-missing": (Reason.ADAPTER_NOT_FOUND, "/adapters/sql"),
 }
 

@@ -169,3 +169,19 @@ def test_a_pool_that_grows_over_nodes_is_rolled_over_like_any_change() -> None:
     )
     then = plan(look(replicas=2, objects=(before, made), pods=(*serving, *groups)), NOW)
     assert Scale(before["metadata"]["name"], 0) in then.scales
+
+
+@pytest.mark.parametrize(("ready", "left"), [(1, 2), (0, 1)], ids=["the last serves", "the first serves"])
+def test_a_group_that_serves_does_not_go_for_one_before_it_that_does_not(ready: int, left: int) -> None:
+    """A LeaderWorkerSet takes its last groups, whichever serve."""
+    rollout = {"maxSurge": 2, "maxUnavailable": 1}
+    before = stored(workload(plan(look(replicas=2, rollout=rollout), NOW)))
+    before["spec"]["replicas"] = 2
+    pods = tuple(member(f"a-{group}", group, worker=False, ready=group == ready) for group in range(2))
+    spec: dict[str, Any] = {"replicas": 2, "rollout": rollout, "engine": {"args": ["--max-num-seqs=8"]}}
+    new = stored(workload(plan(look(objects=(before,), pods=pods, **spec), NOW)), age_seconds=5)
+    new["spec"]["replicas"] = 2
+    made = plan(look(objects=(before, new), pods=pods, **spec), NOW)
+
+    expected = () if left == 2 else (Scale(before["metadata"]["name"], left, "LeaderWorkerSet"),)
+    assert made.scales == expected

@@ -11,7 +11,7 @@ from tidepool_operator.pool.clues import Question, wanted
 from tidepool_operator.pool.drift import stamped
 from tidepool_operator.pool.model import Clues, Object, Observed, Plan
 from tidepool_operator.pool.plan import plan
-from tidepool_operator.pool.preload import JOB_LABEL, unready
+from tidepool_operator.pool.preload import JOB_LABEL, there, unready
 from tidepool_operator.pool.reasons import Reason
 from tidepool_operator.pool.render import deployment, render
 
@@ -342,6 +342,21 @@ def test_files_of_a_revision_that_is_kept_for_a_change_back_stay() -> None:
     made = moved_on(job_of(before), deployments=history)
 
     assert (jobs(made), made.deletes) == ([], ())
+
+
+def test_files_on_a_claim_of_before_are_not_there_and_go_unless_a_revision_has_them() -> None:
+    other = {"cache": {"persistentVolumeClaim": "faster", "retention": "Delete"}}
+    before, now = look(**DELETES), look(**other)
+    old, (items, pods) = job_of(before), serving(now)
+    kept = tuple(item for item in serving(before, 0)[0] if item["kind"] == "Deployment")
+    made = plan(look(*items, job_of(now), old, pods=pods, **other), NOW)
+    spared = plan(look(*items, *kept, job_of(now), old, pods=pods, **other), NOW)
+    (drop,) = jobs(made)
+
+    assert drop["spec"]["template"]["spec"]["volumes"] == old["spec"]["template"]["spec"]["volumes"]
+    assert (made.deletes, jobs(spared), spared.deletes) == ((), [], ())
+    assert there(look(old, **DELETES))
+    assert not there(look(old, **other))
 
 
 def test_another_secret_for_the_same_files_drops_nothing() -> None:

@@ -62,6 +62,7 @@ def _own_code(config: dict[str, Any]) -> None:
     config["auto_map"] = {"AutoConfig": "configuration_nautilus.NautilusConfig"}
 
 
+NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_consumer"}'
 LORA = ("--enable-lora", "--max-lora-rank=8")
 LONG = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
 
@@ -141,6 +142,7 @@ CASES = (
     ),
     Case("kv-cache-none", "more KV cache than the machine has memory", (), {"VLLM_CPU_KVCACHE_SPACE": "100000"}),
     Case("memory-limit", "an address space of 3 GB: malloc fails", before=("prlimit", "--as=3500000000")),
+    Case("nixl-missing", "disaggregation without NIXL in the image", (f"--kv-transfer-config={NIXL}",)),
     Case("adapter-missing", "an adapter of a path that is not there", (*LORA, "--lora-modules=sql=/adapters/sql")),
     Case("adapter-empty", "an adapter's folder without its files", (*LORA, "--lora-modules=sql={empty}")),
     Case("adapter-rank", "an adapter of a higher rank than allowed", (*LORA, "--lora-modules=sql={adapter}")),
