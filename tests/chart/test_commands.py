@@ -19,7 +19,7 @@ from cluster import tools
 from cluster.apiserver import ControlPlane
 from documents.blocks import Command, blocks, commands
 
-# What can be said without a server is said in every run: the chart's values, files that are named (tests/documents).
+# What needs no server is said in every run: values of the chart, files that are named (tests/documents).
 pytestmark = [pytest.mark.apiserver, pytest.mark.soak]
 
 PROGRAMS = ("kubectl", "helm")
