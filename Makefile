@@ -64,7 +64,7 @@ flags: setup ## Generate the table of vLLM's flags from the engine itself
 test: lint unit ## Every test: unit, real API server, real vLLM, the real cluster end to end
 	$(BIN)/python -m cluster check
 	$(BIN)/python -m cluster prepare
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled or browser) and not bench and not soak" tests
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "(apiserver or engine or postgres or prometheus or cluster or traffic or compiled or browser) and not bench and not soak" tests
 	$(BIN)/pytest -q -s -m "not soak" e2e
 
 bench: bench-router bench-scaling bench-workflow bench-operator ## What router, workflows and operator cost, and scaling policies; JSON under build/bench
