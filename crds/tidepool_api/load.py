@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 
 class Health(StrEnum):
@@ -22,6 +22,10 @@ class Health(StrEnum):
 
 
 _KNOWN_HEALTH: Final = frozenset(Health)
+
+
+# It stands in headers of answers to clients, and who sends it is whoever runs the pod.
+_NAME: Final = r"^[ -~]*$"
 
 
 def _known_health(value: object) -> object:
@@ -52,7 +56,7 @@ class LoadReport:
     is not known.
     """
 
-    pod: str = ""
+    pod: Annotated[str, Field(pattern=_NAME, max_length=253)] = ""
     pool: str = ""  # "namespace/name"
     model: str = ""
     boot: str = ""

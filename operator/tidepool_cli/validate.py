@@ -78,7 +78,7 @@ def check(files: Sequence[tuple[str, str]], pool_names: Sequence[str] = ()) -> C
     workflows = _names(documents, workflow.KIND)
     skipped = 0
     for document in documents:
-        if document.value.get("kind") not in _KINDS:
+        if str(document.value.get("kind")) not in _KINDS:
             skipped += 1
             continue
         found += _check(document, pools, workflows)
@@ -105,11 +105,8 @@ def _documents(file: str, content: str) -> tuple[list[_Document], list[Finding]]
 
 
 def _names(documents: Sequence[_Document], kind: str) -> set[str]:
-    return {
-        str((each.value.get("metadata") or {}).get("name", ""))
-        for each in documents
-        if each.value.get("kind") == kind
-    }
+    found = (each.value.get("metadata") for each in documents if each.value.get("kind") == kind)
+    return {str(metadata.get("name", "")) for metadata in found if isinstance(metadata, dict)}
 
 
 def _check(document: _Document, pools: set[str], workflows: set[str]) -> Iterator[Finding]:

@@ -72,6 +72,16 @@ def test_a_workflow_may_name_the_pools_beside_it_and_no_others() -> None:
     assert "did you mean" in " ".join(each.message for each in check([("f.yaml", sound)], ["chatt"]).findings)
 
 
+@pytest.mark.parametrize(
+    ("content", "skipped"), [("kind: ModelPool\nmetadata: chat\n", 0), ("kind: [ModelPool]\n", 1)]
+)
+def test_what_has_another_shape_altogether_is_told_and_no_stack_trace(content: str, skipped: int) -> None:
+    checked = check([("a.yaml", content)])
+
+    assert checked.skipped == skipped
+    assert bool(checked.findings) is not bool(skipped)
+
+
 def test_other_kinds_are_counted_and_left() -> None:
     checked = check([("f.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")])
 

@@ -70,6 +70,8 @@ class WatchedFile(Generic[Content]):
                         self._what,
                         extra={"file": str(self._path), "line": error.line, "reason": error.reason},
                     )
+                except Exception:  # nobody waits for this task, and the next change may be good
+                    log.exception("%s file could not be applied", self._what, extra={"file": str(self._path)})
 
     def _changed(self) -> bool:
         try:

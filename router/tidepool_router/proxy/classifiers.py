@@ -46,11 +46,12 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class _Standing:
-    __slots__ = ("failures", "until")
+    __slots__ = ("failures", "told", "until")
 
     def __init__(self) -> None:
         self.failures = 0
         self.until = 0.0
+        self.told = False  # that it may not be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ class Classifiers:
             outcome, pool = await self._ask(owner.hosts, classifier, request, request_id)
         except NotAllowed as error:
             outcome, pool = "not_allowed", None
-            self._services.warn("a classifier may not be asked", pool=owner.name, reason=str(error))
+            standing = self._standing(classifier.url)
+            if not standing.told:  # each request comes here
+                standing.told = True
+                self._services.warn("a classifier may not be asked", pool=owner.name, reason=str(error))
         self._metrics.classified.labels(owner.name, outcome).inc()
         return pool
 
@@ -114,7 +118,7 @@ class Classifiers:
         except UpstreamError:
             outcome = "error"
         else:
-            standing.failures, standing.until = 0, 0.0
+            standing.failures, standing.until, standing.told = 0, 0.0, False
             pool = classifier.classes.get(name)
             return ("ok" if pool is not None else "unknown_class"), pool
         finally:

@@ -19,6 +19,8 @@ from tidepool_router.workflow.sql_writer import Writer
 
 FLUSH_SECONDS: Final = 1.0
 _HOUR_SECONDS: Final = 3600
+# A database that is away must not hold up the end of a gateway: the last second of usage is lost then.
+_LAST_SECONDS: Final = 5.0
 KEPT_SECONDS: Final = 400 * 24 * _HOUR_SECONDS  # a year, and time to bill it
 # Names stand in columns of this width; what is longer is no name that anybody gave.
 _NAME_CHARACTERS: Final = 256
@@ -55,7 +57,7 @@ class Book:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._flush()
+        await self._flush(_LAST_SECONDS)
         await self._writer.close()
 
     async def _run(self) -> None:
@@ -64,7 +66,7 @@ class Book:
             await self._flush()
             await self._forget()
 
-    async def _flush(self) -> None:
+    async def _flush(self, within_seconds: float | None = None) -> None:
         """Write what has changed. What ended in the last second of an hour may stand in the next one."""
         hour = self._hour()
         # In one breath with the rows: what ends while they are written is of the hour that then begins.
@@ -73,7 +75,7 @@ class Book:
         if changed:
             rows = [self._row(who, self._hours.row(who)) for who in changed]
             try:
-                await self._writer.do(lambda connection: connection.execute(self._upsert, rows))
+                await self._writer.do(lambda connection: connection.execute(self._upsert, rows), within_seconds)
             except JournalError as error:  # the sums stand in memory, and are tried again
                 self._tally.give_back(changed)
                 _log.warning("usage could not be written; trying again", extra={"reason": str(error)})

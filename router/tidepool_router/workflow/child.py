@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -11,6 +12,9 @@ from tidepool_router.errors import RouterError
 
 _START_SECONDS: Final = 15.0
 _LENGTH_BYTES: Final = 4
+_MOST_BURNT: Final = 1024
+# What was stopped must go well so often before it waits among the others again.
+_PROVED: Final = 16
 
 
 class ChildFailed(RouterError):
@@ -86,3 +90,45 @@ class Child:
             await self.close()
             raise ChildFailed("cannot be worked on now: the process for it does not start") from None
         return process
+
+
+class Lanes:
+    """Two processes of a program: what was stopped waits for its like alone, so that others wait for it once."""
+
+    def __init__(self, program: str, seconds: float, *arguments: str) -> None:
+        self._quick = Child(program, seconds, *arguments)
+        self._slow = Child(program, seconds, *arguments)
+        self._burnt: OrderedDict[str, int] = OrderedDict()  # what was stopped, and how often it must go well yet
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._quick.runs or self._slow.runs
+
+    async def ask(self, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The program's answer. `what`: by which it is known again. Raises ChildFailed."""
+        if what not in self._burnt:
+            async with self._quick.turn:
+                if what not in self._burnt:  # nor was it while this one waited
+                    return await self._asked(self._quick, what, request)
+        async with self._slow.turn:
+            return await self._asked(self._slow, what, request)
+
+    async def close(self) -> None:
+        """End both."""
+        await self._quick.close()
+        await self._slow.close()
+
+    async def _asked(self, child: Child, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            answer = await child.ask(request)
+        except TookTooLong:
+            self._burnt[what] = _PROVED
+            self._burnt.move_to_end(what)
+            if len(self._burnt) > _MOST_BURNT:
+                self._burnt.popitem(last=False)
+            raise
+        left = self._burnt.pop(what, 0) - 1
+        if left > 0:
+            self._burnt[what] = left
+        return answer

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -41,6 +42,7 @@ _MOST_IGNORED: Final = 16  # fields that are named of a workflow
 # Beside a run's spec: those of the workflows that it runs, and what it is a replay of.
 _INSIDE: Final = "workflows"
 _REPLAY: Final = "replay"
+_ID: Final = re.compile(r"[!-~]{1,64}")
 # So long after its deadline a run that no gateway can restore is over.
 _HOPELESS_SECONDS: Final = 60.0
 _WRITES_TOGETHER: Final = 256  # of a replay; the store takes so many at once, and others' too
@@ -268,6 +270,8 @@ class Workflows:
 
     async def record(self, run: str) -> Record | None:
         """What is known of a run. Raises Refused."""
+        if not _ID.fullmatch(run):
+            return None  # no run is called so, and a store may refuse to look for it
         return await self._stored(self._journal.find(run))
 
     async def runs(self, workflow: str, tenant: str | None, most: int) -> Sequence[Summary]:

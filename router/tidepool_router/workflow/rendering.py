@@ -17,7 +17,7 @@ from jinja2 import Environment, nodes
 
 from tidepool_api.language.templates import BrokenTemplateError, References, inspect, is_template
 from tidepool_router.errors import RouterError
-from tidepool_router.workflow.child import Child, ChildFailed, TookTooLong
+from tidepool_router.workflow.child import ChildFailed, Lanes
 from tidepool_router.workflow.core.texts import as_text, size_bytes
 
 MAX_BYTES: Final = 1 << 20
@@ -37,29 +37,27 @@ class RenderError(RouterError):
     """A template came to nothing; the message says why."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Prepared:
-    """`parts`: texts and readers, or None where a child must render. `burns`: it was stopped when it last was."""
+    """`parts`: texts and readers, or None where a child must render."""
 
     parts: tuple[str | _Reader, ...] | None
     references: References | None
-    burns: bool = False
 
 
 class Renderer:
-    """Renders for all runs of a process; two children, each started when it is first needed."""
+    """Renders for all runs of a process; its children are started when they are first needed."""
 
     def __init__(self, seconds: float = SECONDS, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[str, _Prepared] = OrderedDict()
-        self._child = Child("render_child", seconds, str(max_bytes))
-        self._burner = Child("render_child", seconds, str(max_bytes))
+        self._lanes = Lanes("render_child", seconds, str(max_bytes))
 
     async def render(self, template: str, values: Values) -> str:
         """The text of a template. Raises RenderError."""
         prepared = self._prepared(template)
         if prepared.parts is None:
-            return await self._in_child(template, values, prepared)
+            return await self._in_child(template, values, prepared.references)
         text = "".join(part if isinstance(part, str) else as_text(part(values)) for part in prepared.parts)
         if size_bytes(text) > self._max_bytes:
             raise RenderError(f"comes out longer than {self._max_bytes} bytes")
@@ -93,8 +91,7 @@ class Renderer:
 
     async def close(self) -> None:
         """End the children."""
-        await self._child.close()
-        await self._burner.close()
+        await self._lanes.close()
 
     def _prepared(self, template: str) -> _Prepared:
         found = self._kept.get(template)
@@ -106,26 +103,15 @@ class Renderer:
             self._kept.move_to_end(template)
         return found
 
-    async def _in_child(self, template: str, values: Values, prepared: _Prepared) -> str:
-        request = {"template": template, "values": _needed(values, prepared.references)}
-        if not prepared.burns:
-            async with self._child.turn:
-                if not prepared.burns:  # nor did it while this one waited
-                    return await _rendered(self._child, request, prepared)
-        async with self._burner.turn:
-            return await _rendered(self._burner, request, prepared)
-
-
-async def _rendered(child: Child, request: Mapping[str, Any], prepared: _Prepared) -> str:
-    try:
-        answer = await child.ask(request)
-    except ChildFailed as error:
-        prepared.burns = isinstance(error, TookTooLong)
-        raise RenderError(str(error)) from None
-    prepared.burns = False
-    if "error" in answer:
-        raise RenderError(str(answer["error"]))
-    return str(answer["text"])
+    async def _in_child(self, template: str, values: Values, references: References | None) -> str:
+        request = {"template": template, "values": _needed(values, references)}
+        try:
+            answer = await self._lanes.ask(template, request)
+        except ChildFailed as error:
+            raise RenderError(str(error)) from None
+        if "error" in answer:
+            raise RenderError(str(answer["error"]))
+        return str(answer["text"])
 
 
 def _needed(values: Values, references: References | None) -> dict[str, Any]:

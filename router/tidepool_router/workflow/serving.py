@@ -25,6 +25,8 @@ PREFIX: Final = "/v1/workflows"
 CHAT: Final = "/v1/chat/completions"
 _EVENTS: Final = "text/event-stream"
 _PASSED_ON: Final = (contract.HEADER_PRIORITY, contract.HEADER_TENANT)
+# As other requests': what a client sends must fit a column of the store.
+_LONGEST: Final = 128
 _TRACE: Final = "traceparent"
 _MOST_LISTED: Final = 100
 _KEY: Final = "idempotency-key"
@@ -89,7 +91,7 @@ class Serving:
         """What the steps' requests say of the caller: what the key grants; without one, what the client says."""
         trace = {_TRACE: headers[_TRACE]} if _TRACE in headers else {}
         if self._grant is None:
-            return {**trace, **{name: headers[name] for name in _PASSED_ON if name in headers}}
+            return {**trace, **{name: headers[name][:_LONGEST] for name in _PASSED_ON if name in headers}}
         granted, asked = str(self._grant.key.priority), headers.get(contract.HEADER_PRIORITY)
         priority = granted if asked is None else f"{granted}{MAY_LOWER}{asked}"
         return {contract.HEADER_TENANT: self._grant.tenant, contract.HEADER_PRIORITY: priority, **trace}

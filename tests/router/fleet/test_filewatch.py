@@ -80,6 +80,21 @@ async def test_a_bad_file_is_refused_with_its_line_and_the_next_good_one_counts(
     assert sum(r.levelno == logging.ERROR for r in caplog.records) == 1  # once, not every second
 
 
+async def test_what_goes_wrong_with_one_change_does_not_end_the_watch(
+    watched: Any, eventually: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, applied = watched
+    monkeypatch.setattr(Applied, "__call__", lambda self, document: 1 / 0)  # say, the store of runs is away
+    path.write_text(text("two"))
+    await eventually(lambda: "fleet file could not be applied" in caplog.text)
+    monkeypatch.undo()
+    monkeypatch.setattr(filewatch, "_INTERVAL_SECONDS", 0.005)
+
+    path.write_text(text("three, better"))
+
+    await eventually(lambda: applied.names[-1] == "three, better")
+
+
 async def test_a_file_that_became_no_text_is_told_of_once(
     watched: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,11 +1,12 @@
 """Load streams and bare engines over real sockets."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from tidepool_api.load import Health
+from tidepool_api.load import Health, LoadReport
 from tidepool_api.routing import FleetPool
 from tidepool_router.facts import Api, RequestFacts
 from tidepool_router.fleet import listen
@@ -53,6 +54,12 @@ async def test_a_sidecars_reports_are_believed_as_they_come(sidecars: Any, clock
         assert reservation.pod == "llama-1"
         sidecar.say(health=Health.DRAINING)
         await eventually(lambda: listening.state is PodState.DRAINING)
+
+
+@pytest.mark.parametrize("name", ["a\r\nset-cookie: x=1", "a\nb", "a\n", "\x00", "p" * 254])
+def test_a_pod_whose_name_would_be_a_header_of_its_own_is_not_believed(name: str) -> None:
+    with pytest.raises(ValueError, match="pod"):
+        LoadReport.decode(json.dumps({"pod": name}).encode())
 
 
 async def test_lines_in_pieces_and_many_at_once_are_read(scripted: Any, clock: Any, eventually: Any) -> None:

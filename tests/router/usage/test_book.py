@@ -1,5 +1,6 @@
 """Usage on disk: kept over restarts, written again after a failure, told by the command."""
 
+import asyncio
 import csv
 import io
 import json
@@ -74,6 +75,25 @@ async def test_what_could_not_be_written_is_written_later(tmp_path: Path, monkey
     await book.close()
 
     assert [used.requests for _, _, used in read(place, 0.0, 1e12)] == [1]
+
+
+async def test_a_database_that_is_away_does_not_hold_up_the_end_of_a_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally()
+    book = Book(tally, f"sqlite:///{tmp_path}/usage.db")
+    book.start()
+
+    async def away(work: Any, within_seconds: float | None = None) -> None:
+        if within_seconds is None:
+            await asyncio.Event().wait()
+        raise JournalError("has not answered")
+
+    monkeypatch.setattr(book._writer, "do", away)
+    tally.ended(Who("k", "t", "m"), whole=True, prompt_tokens=1, cached_tokens=0, output_tokens=1)
+
+    async with asyncio.timeout(10):
+        await book.close()
 
 
 async def test_what_is_older_than_a_bill_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tidepool_api import contract
 from tidepool_router.keys import ApiKey, Grant
+from tidepool_router.workflow.manager import Workflows
 from tidepool_router.workflow.models import as_pool_knows
 from tidepool_router.workflow.serving import Serving
 
@@ -36,6 +37,21 @@ def test_a_key_grants_and_a_header_may_lower(granted: Any, asked: str | None, na
 
     assert as_pool_knows(caller, PRIORITIES).get(contract.HEADER_PRIORITY) == name, why
     assert caller[contract.HEADER_TENANT] == "team"
+
+
+def test_what_a_caller_says_of_itself_fits_the_store() -> None:
+    nobody: Any = None
+
+    caller = Serving(nobody, None, keeps=True)._caller({contract.HEADER_TENANT: "t" * 5000})
+
+    assert caller == {contract.HEADER_TENANT: "t" * 128}
+
+
+@pytest.mark.parametrize("run", ["a\x00b", "x" * 65, "", "ä"])
+async def test_what_no_run_can_be_called_is_not_looked_for(run: str) -> None:
+    nobody: Any = None  # a store that is asked would fail here
+
+    assert await Workflows(nobody, nobody, "me").record(run) is None
 
 
 def test_without_keys_a_caller_asks_for_a_name() -> None:

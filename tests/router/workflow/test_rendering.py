@@ -53,7 +53,7 @@ REACHING = [
 @pytest.mark.parametrize(("template", "text"), READING)
 async def test_what_only_reads_needs_no_child(renderer: Renderer, template: str, text: str) -> None:
     assert await renderer.render(template, VALUES) == text
-    assert not renderer._child.runs
+    assert not renderer._lanes.runs
 
 
 async def test_the_child_renders_alike_and_more_and_refuses_what_reaches_out(renderer: Renderer) -> None:

@@ -19,6 +19,7 @@ async def checker() -> AsyncIterator[Checker]:
     await found.close()
 
 
+@pytest.mark.filterwarnings("ignore:Automatically retrieving remote references")
 @pytest.mark.parametrize("word", ["$ref", "$dynamicRef"])
 def test_a_schema_that_refers_to_elsewhere_fetches_nothing(tmp_path: Path, word: str) -> None:
     secret = tmp_path / "secret.json"
