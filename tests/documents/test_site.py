@@ -42,7 +42,9 @@ def test_every_page_has_a_place_in_the_navigation_and_no_other() -> None:
     placed = _pages(yaml.safe_load(given))
 
     assert len(placed) == len(set(placed))
-    assert set(placed) == {name for name in laid_out(ROOT) if name.endswith(".md")}
+    pages = {name for name in laid_out(ROOT) if name.endswith(".md")}
+    assert pages - set(placed) == set(), "write them into nav of mkdocs.yml"
+    assert set(placed) - pages == set(), "take them out of nav of mkdocs.yml"
 
 
 def test_pages_lie_there_with_what_they_link_to() -> None:

@@ -28,7 +28,7 @@ async def _printed(name: str, stack: Stack, python: str = sys.executable) -> str
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(250):  # thousands of modules are compiled at the first start
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     assert err == b""
@@ -50,6 +50,7 @@ async def test_openai(stack: Stack) -> None:
     assert b'"tiny"' in first.body
 
 
+@pytest.mark.soak  # seconds of imports
 async def test_langchain(stack: Stack) -> None:
     printed = await _printed("langchain_chat.py", stack)
 
