@@ -22,9 +22,10 @@ CRD = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomRes
 NODE = Kind("", "v1", "nodes", "Node")
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace")
 MANIFESTS = Path(__file__).parents[2] / "crds" / "manifests"
+_SECONDS = 90.0
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]], what: str, seconds: float = 90.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T | None]], what: str, seconds: float = _SECONDS) -> T:
     """The first answer that is true. Fails with `what` when there is none in time."""
     try:
         async with asyncio.timeout(seconds):
@@ -102,7 +103,9 @@ class Live:
         found = (pool.get("status") or {}).get("conditions") or []
         return next((entry for entry in found if entry["type"] == kind), {})
 
-    async def reason(self, expected: str, kind: str = "Ready", name: str = "llama") -> Object:
+    async def reason(
+        self, expected: str, kind: str = "Ready", name: str = "llama", *, seconds: float = _SECONDS
+    ) -> Object:
         """Wait for a condition to have a reason."""
 
         found: Object = {}
@@ -113,7 +116,7 @@ class Live:
             return found if found.get("reason") == expected else None
 
         try:
-            return await eventually(look, f"{kind} of {name} says {expected}")
+            return await eventually(look, f"{kind} of {name} says {expected}", seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}; it says {found or 'nothing'}") from None
 

@@ -1,10 +1,14 @@
-"""What lasts: the API server and etcd restart, the operator is away, or loses its Lease."""
+"""What lasts: the API server and etcd restart, the operator is away, killed at each write, or loses its Lease."""
 
 import asyncio
 import json
+import os
+import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +17,19 @@ import pytest
 
 from cluster.apiserver import ControlPlane
 from faults.proxy import FaultProxy, fault_proxy
-from faults.script import WRITES, Hang, Rule, Verb
+from faults.script import WRITES, Break, Hang, Lose, Rule, Verb
 from pools.live import NAMESPACE, Live, eventually, install_crds
 from tidepool_api.contract import POOL_LABEL
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.client import Client
-from tidepool_operator.cluster.kinds import MODEL_POOL, OWNED, POD, SERVICE, Object
+from tidepool_operator.cluster.kinds import ENDPOINT_SLICE, LEASE, MODEL_POOL, OWNED, POD, SERVICE, Object
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.soak]
+
+# The cluster's own controller gives its EndpointSlices the labels of the Services.
+MADE = tuple(kind for kind in OWNED if kind != ENDPOINT_SLICE)
+# A program that starts on a busy machine takes a while, and the one before it is killed in the middle of it.
+PATIENCE_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +203,72 @@ async def _lead(live: Live, kubeconfig: str) -> None:
             return operator.figures.reconciles > 0 and len(operator.queue) == 0
 
         await eventually(idle, "the second has looked at everything")
+
+
+@asynccontextmanager
+async def program(behind: Behind, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The operator as it is installed; killed in the end, and its Lease with it, which nobody gives back."""
+    namespace = behind.live.namespace
+    with log.open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tidepool_operator", "run", "--kubeconfig", behind.kubeconfig,
+            "--namespace", namespace, "--watch-namespaces", namespace, "--router-image", "tidepool-router:test",
+            "--health-host", "127.0.0.1", "--health-port", "0",
+            stdout=out, stderr=out, env={**os.environ, "KUBECONFIG": ""},
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await behind.live.api.delete(LEASE, namespace, "tidepool-operator")
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("fault", [Break(), Lose()], ids=["before", "after"])
+async def test_killed_at_every_write_in_turn_the_next_one_takes_up_where_it_was(
+    behind: Behind, tmp_path: Path, fault: Break | Lose
+) -> None:
+    """At a pool's n-th write its connection breaks and the program is killed: before it is done, or after. The
+    next program finds what that left, and is killed at the next pool's next write."""
+    live, log = behind.live, tmp_path / "operator.log"
+    number = 0
+    while await _killed_at(behind, f"pool-{number:02}", number, fault, log):
+        number += 1
+    assert number >= len(MADE), "each kind of object is written, and a status"
+
+    async with program(behind, log):
+        for done in range(number + 1):
+            await live.reason("Starting", name=f"pool-{done:02}", seconds=PATIENCE_SECONDS)
+            await pods(live, 1, f"pool-{done:02}")
+        made = [_pool(item) for kind in MADE for item in await live.list(kind)]
+
+    counts = Counter(pool for pool in made if pool)
+    assert len(counts) == number + 1
+    assert len(set(counts.values())) == 1, f"what was interrupted is like the last, which was not: {counts}"
+
+
+async def _killed_at(behind: Behind, pool: str, number: int, fault: Break | Lose, log: Path) -> bool:
+    """Make a pool, and kill the operator at the write of that number about it; False: it has no more of them."""
+    rule = Rule(fault, skip=number, name=f"{pool}*")
+    behind.proxy.rules[:] = [rule]
+    await behind.live.create(pool, replicas=1)
+    async with program(behind, log):
+        killed = asyncio.create_task(rule.met.wait())
+        whole = asyncio.create_task(behind.live.reason("Starting", name=pool, seconds=PATIENCE_SECONDS))
+        try:
+            await asyncio.wait([killed, whole], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            killed.cancel()
+            whole.cancel()
+            results = await asyncio.gather(killed, whole, return_exceptions=True)
+    if not rule.met.is_set() and isinstance(results[1], BaseException):
+        said = await asyncio.to_thread(log.read_text)
+        raise AssertionError(f"killed at write {number}: {said[-2000:]}") from results[1]
+    return rule.met.is_set()
+
+
+def _pool(item: Object) -> str | None:
+    labels: dict[str, str] = item["metadata"].get("labels") or {}
+    return labels.get(POOL_LABEL)
