@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -155,7 +156,8 @@ async def browser() -> AsyncIterator[Browser]:
     loop = asyncio.get_running_loop()
     read_end, write_end = os.pipe()  # to the browser
     to_us = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="tidepool-browser-") as profile:
+    # Its processes write there until the last one has ended.
+    with tempfile.TemporaryDirectory(prefix="tidepool-browser-", ignore_cleanup_errors=True) as profile:
         line = f'exec "$0" "$@" 3<&{read_end} 4>&{to_us[1]}'
         process = await asyncio.create_subprocess_exec(
             *("bash", "-c", line, str(chromium.program()), *_FLAGS, f"--user-data-dir={profile}"),
@@ -163,6 +165,7 @@ async def browser() -> AsyncIterator[Browser]:
             pass_fds=(read_end, to_us[1]),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
         )
         os.close(read_end)
         os.close(to_us[1])
@@ -175,7 +178,8 @@ async def browser() -> AsyncIterator[Browser]:
         try:
             yield made
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
