@@ -31,8 +31,8 @@ _STARTING_PROBE_SECONDS: Final = 1.0
 _PROBE_SECONDS: Final = 2.0
 _HEADER_SPACING_SECONDS: Final = 0.01
 _RETRY_AFTER_SECONDS: Final = 2.0
-# Prompt tokens that wait beyond what gateways were told: another gateway's next pick should know of them. (Chosen
-# on the simulator's training seeds: 1,024 leaves out documents that come together.)
+# Prompt tokens that wait beyond what gateways were told: another gateway's next pick should know of them
+# (docs/simulator.md, two gateways against one).
 _URGENT_TOKENS: Final = 512
 
 log = logging.getLogger("tidepool.sidecar")
