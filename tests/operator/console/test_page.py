@@ -72,8 +72,9 @@ async def test_a_person_finds_what_is_wrong_follows_it_and_comes_back_after_a_re
         await page.until("""document.querySelector('.pod[data-key="pool-000-1"]').innerText.includes('77')""")
         await page.key("Escape")
         await page.until("location.hash === '#/pools' || location.hash === ''")
+        assert chromium.complaints == []
 
-    # The operator has gone, and comes again with other news.
+    # The operator has gone, and comes again with other news. Meanwhile the page asks in vain, and logs that.
     await page.until("document.documentElement.dataset.link === 'lost'")
     world.put(MODEL_POOL, pool("pool-new", reason="Starting"))
     async with served(world, port):
