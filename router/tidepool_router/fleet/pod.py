@@ -191,9 +191,10 @@ class Pod(Candidate):
         return True
 
     def gone(self) -> None:
-        """It is no longer of the pool."""
+        """It is no longer of the pool, whatever a last report may say."""
         if self._fusion.shared:
             self._company.shared_pods -= 1
+        self._company = Company()
 
     def reserve(
         self, estimate: Estimate, now: float, *, streams: bool = True, lengths: OutputLengths | None = None

@@ -53,6 +53,7 @@ def test_whom_nobody_else_sends_to_any_more_counts_once(clock: Any) -> None:
     pool.pod_heard(shared, replace(READY, seq=2, running=0, opened_total=50, closed_total=50))
 
     pool.set_pods([own.endpoint])
+    pool.pod_heard(shared, replace(READY, boot="another", seq=3))  # was on its way
     must_pick(pool, chat(4_000))
 
     assert own.queued_tokens == own.ledger.queued_tokens > 0
