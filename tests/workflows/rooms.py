@@ -45,6 +45,20 @@ def asked(seen: Seen) -> str:
     return str(json.loads(seen.body)["messages"][-1]["content"])
 
 
+def llm(name: str, content: str, **more: Any) -> dict[str, Any]:
+    """A step that asks a model."""
+    return {
+        "name": name,
+        "llm": {"pools": [{"name": "pool"}], "messages": [{"role": "user", "content": content}]},
+        **more,
+    }
+
+
+def http(name: str, url: str, **more: Any) -> dict[str, Any]:
+    """A step that calls a tool."""
+    return {"name": name, "http": {"url": url}, **more}
+
+
 def delta(text: str) -> bytes:
     """One event of a stream."""
     return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
