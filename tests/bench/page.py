@@ -9,6 +9,8 @@ from typing import Any
 
 from sim import tables as sim_tables
 from sim.score import Score
+from sim.validate import Comparison
+from sim.validate import markdown as validation_markdown
 
 from . import operators_report, quality_report, report, soak_report, workflow_report
 
@@ -37,6 +39,18 @@ def _sim(results: Results) -> str:
     return f"`make sim`; tests/sim models engines and loads.\n\n{held}\n{sim_tables.markdown(tables)}\n"
 
 
+def _validation(results: Results) -> str:
+    """How far the simulator is from a real engine, from the JSON of `python -m sim.validate`."""
+    compared = [Comparison(**figure) for figure in results["figures"]]
+    held = sum(one.holds for one in compared)
+    return (
+        f"`python -m sim.validate`, {results['date']}: a real vLLM on the CPU, and the simulator with step times "
+        "that were calibrated on it. A figure holds within 20 % of the median run, or within the engine's own "
+        f"spread from run to run where that is larger: {held} of {len(compared)} do.\n\n"
+        f"{validation_markdown(compared)}\n"
+    )
+
+
 def _scored(value: Any) -> Any:
     if isinstance(value, dict):
         return Score(**value) if "ttft_p90" in value else {key: _scored(inner) for key, inner in value.items()}
@@ -47,6 +61,7 @@ def _scored(value: Any) -> Any:
 SECTIONS: dict[str, tuple[str, Callable[[Results, Results], str]]] = {
     "router": ("Cost beside the peers", lambda results, _: report.page(results)),
     "quality": ("Live quality beside the peers", quality_report.page),
+    "sim-validation": ("Does the simulator predict a real engine?", lambda results, _: _validation(results)),
     "sim": ("Routing quality in the simulator", lambda results, _: _sim(results)),
     "workflows": ("Workflows", lambda results, _: workflow_report.cost(results)),
     "workflows-live": ("Policies for workflows, live", lambda results, _: workflow_report.live(results)),
@@ -60,7 +75,8 @@ _HEAD = """\
 
 Written by `make bench-page` from the results that are kept in tests/bench/results. `make bench-router` (part of
 `make bench`, at most 20 minutes) measures the cost, `make bench-full` the same with longer runs and live quality,
-`make sim` routing quality in the simulator, `make bench-operator` the operator, `make soak` the soak. Each prints
+`make sim` routing quality in the simulator, `make bench-operator` the operator, `make soak` the soak;
+`make bench-tables` all that is told of the router here, one after the other, in an hour and a half. Each prints
 its tables and writes JSON to build/bench; losses stand beside the rest.
 """
 

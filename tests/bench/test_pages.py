@@ -80,6 +80,18 @@ def test_the_simulators_tables_are_written_from_their_json() -> None:
     assert "0.23" in text
 
 
+def test_a_figure_that_the_simulator_misses_is_told_on_the_page() -> None:
+    figures = [
+        {"load": "chat", "figure": "ttft p50", "real": [0.1, 0.1, 0.1], "simulated": simulated}
+        for simulated in (0.119, 0.079)
+    ]
+
+    text = page.render({"sim-validation": {"date": "2026-01-02", "figures": figures}})
+
+    assert ": 1 of 2 do." in text
+    assert text.count("MISSED") == 1
+
+
 def test_the_page_has_what_was_measured_and_no_more() -> None:
     text = page.render({"quality": results(run("tidepool", 0.4, 2.0))})
 

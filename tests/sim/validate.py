@@ -290,6 +290,15 @@ class Comparison:
         )
 
 
+def markdown(compared: Sequence[Comparison]) -> str:
+    """A table with a line a figure; `real` and `simulated` in milliseconds."""
+    head = (
+        "| load | figure | vLLM, ms, each run | simulated | error | vLLM's spread | |",
+        "|---|---|---|---|---|---|---|",
+    )
+    return "\n".join((*head, *map(str, compared)))
+
+
 async def validate(url: str, runs: int, seconds: float, seed: int) -> tuple[Calibration, list[Comparison]]:
     """Calibrate, play, simulate. Calibrated before and after the loads, for a machine drifts."""
     samples = Samples({}, {})
@@ -327,9 +336,7 @@ def main() -> int:
         f"{1e6 * step.per_prefill_pair_seconds:.4f} us a pair; front end "
         f"{1000 * calibration.overhead_seconds:.2f} ms\n"
     )
-    print("| load | figure | vLLM, ms, each run | simulated | error | vLLM's spread | |")
-    print("|---|---|---|---|---|---|---|")
-    print("\n".join(str(one) for one in compared))
+    print(markdown(compared))
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(
         json.dumps(
