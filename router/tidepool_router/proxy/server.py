@@ -107,6 +107,7 @@ class ServerConnection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_gone()
+        self._reader.end()
 
     def pause_writing(self) -> None:
         """The client reads slower than we write."""

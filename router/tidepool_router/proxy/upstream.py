@@ -91,14 +91,14 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by either side."""
         self.pool.lost(self)
-        if self.sink is None:
-            return
         answer = self.answer
-        if exc is None and answer.ends_with_connection:
-            answer.complete, answer.reusable = True, False
-            self.sink.upstream_data(self)
-        else:
-            self._lose(UpstreamError("reset", "the engine closed the connection"))
+        if self.sink is not None:
+            if exc is None and answer.ends_with_connection:
+                answer.complete, answer.reusable = True, False
+                self.sink.upstream_data(self)
+            else:
+                self._lose(UpstreamError("reset", "the engine closed the connection"))
+        answer.end()
 
     def pause(self) -> None:
         """Read no more for now; the engine's own buffers fill up and slow it down."""

@@ -1,6 +1,6 @@
 """HTTP/1.x answers: bytes in, heads and parts of bodies out (sans-I/O, on httptools); see messages.py."""
 
-from typing import Final
+from typing import Final, cast
 
 import httptools
 
@@ -68,6 +68,10 @@ class AnswerReader:
         self._parsed = 0
         self.no_body = False
         self.reset(no_body=False)
+
+    def end(self) -> None:
+        """The connection is closed; nothing may be fed any more. As RequestReader's: the parser is let go."""
+        self._parser = cast("httptools.HttpResponseParser", None)
 
     def reset(self, *, no_body: bool) -> None:
         """Expect the answer to a new request; `no_body` for HEAD, whose answers announce what they do not send."""

@@ -8,6 +8,7 @@ Names are lower case from here on, values are the bytes that came.
 
 from collections import deque
 from collections.abc import Collection
+from typing import cast
 
 import httptools
 
@@ -213,6 +214,14 @@ class RequestReader:
         """What has been collected of a body that is not whole yet, for who keeps it elsewhere."""
         parts, self._parts = self._parts, []
         return parts
+
+    def end(self) -> None:
+        """The connection is closed; nothing may be fed any more.
+
+        The parser and this hold each other, and collections are rare: connections that come and go would be kept
+        for minutes.
+        """
+        self._parser = cast("httptools.HttpRequestParser", None)
 
     def feed(self, data: bytes) -> None:
         """Raises Refused when the bytes are no request that can be served; the connection is then of no use."""

@@ -1,6 +1,7 @@
 """What a client does not take must not pile up here."""
 
 import asyncio
+import gc
 import ssl
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from scripted.clients import RawClient, chat, post
 from scripted.routers import until
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_router.tls import OwnCertificate
+from tidepool_router.wire.answers import AnswerReader
+from tidepool_router.wire.messages import RequestReader
 
 _CLIENTS = 6
 _EVENT = b"data: " + b"x" * 8192 + b"\n\n"
@@ -63,3 +66,32 @@ async def _still(sent: list[int]) -> None:
         while before != sent:
             before = list(sent)
             await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["by the client", "by the engine"])
+async def test_a_connection_that_closes_in_an_answer_leaves_no_cycle(gateway: Any, leaves: bool) -> None:
+    async def script(seen: Seen) -> None:
+        await seen.begin_stream()
+        await seen.chunk(b"data: {}\n\n")
+        if leaves:
+            await seen.closed.wait()
+        else:
+            seen.writer.close()  # so that the upstream connection ends as well
+
+    async with ScriptedEngine(script) as engine:
+        router = await gateway(engine.url)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                async with RawClient(router.port) as client:
+                    await client.send(post(chat(stream=True)))
+                    await client.until(b"data: {}")
+            await until(lambda: not router.server.connections)
+            await until(lambda: not _alive(RequestReader) and not _alive(AnswerReader))
+        finally:
+            gc.enable()
+
+
+def _alive(kind: type) -> int:
+    return sum(type(one) is kind for one in gc.get_objects())
