@@ -78,6 +78,12 @@ class Running:
     process: asyncio.subprocess.Process
     port: int
     began: float
+    log: Path
+
+    def check(self) -> None:
+        """Raises RuntimeError when it has ended: nothing more can be measured of it."""
+        if self.process.returncode is not None:
+            raise RuntimeError(f"the operator ended with status {self.process.returncode}; see {self.log}")
 
     async def figures(self) -> dict[str, float]:
         """Its own metrics."""
@@ -109,7 +115,7 @@ async def operator(candidate: str, at: Crowd, log: Path) -> AsyncIterator[Runnin
             sys.executable, "-m", *command, stdout=out, stderr=out, env=environment
         )
     try:
-        yield Running(process, port if candidate == "tidepool" else 0, time.monotonic())
+        yield Running(process, port if candidate == "tidepool" else 0, time.monotonic(), log)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
@@ -170,6 +176,7 @@ class Bench:
                     raise TimeoutError(f"only {ready[0]} pools and {ready[1]} pods are ready")
                 print(f"  {ready[0]} of {pools} pools complete", file=sys.stderr)
                 await asyncio.sleep(5)
+                running.check()
         seconds = time.monotonic() - running.began
         self.applied.of_pod = await self.at.pod_addresses()
         items = (await self.at.rest.get("/api/v1/pods?labelSelector=tidepool.dev/pool"))["items"]
@@ -184,6 +191,7 @@ class Bench:
         rest_since, mark, last = time.monotonic(), self.at.mark(), -1.0
         while time.monotonic() < until:
             await asyncio.sleep(0.25)
+            running.check()
             busy = False
             if running.port:
                 try:
@@ -211,6 +219,7 @@ class Bench:
         peak = 0
         while time.monotonic() - began < seconds:
             await asyncio.sleep(1)
+            running.check()
             peak = max(peak, resident_bytes(running.process.pid))
         return {
             "seconds": time.monotonic() - began,
@@ -238,9 +247,15 @@ _LIVE: Final = ("leases", "modelpools/status")
 
 
 async def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Every candidate in turn, on one crowd."""
+    """Every candidate in turn, on one crowd. What is known after each is written."""
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    machine = facts()
+    results: dict[str, Any] = {
+        "machine": facts(),
+        "pools": given.pools,
+        "pods": given.pools * given.pods,
+        "scaled": given.scaled,
+        "candidates": {},
+    }
     with tempfile.TemporaryDirectory(prefix="tidepool-bench-") as temporary:
         folder, applied = Path(temporary), Applied()
         async with doubles() as (sidecars, prometheus), crowd(folder) as at:
@@ -249,20 +264,14 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
             watching = asyncio.create_task(_watch(at, applied))
             bench = Bench(given, at, sidecars, prometheus, applied, folder)
             try:
-                found = {}
                 for name in given.only.split(","):
                     print(f"bench: {name}", file=sys.stderr)
-                    found[name] = await bench.candidate(name)
+                    results["candidates"][name] = await bench.candidate(name)
+                    OUT.write_text(json.dumps(results, indent=1) + "\n")
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
-    return {
-        "machine": machine,
-        "pools": given.pools,
-        "pods": given.pools * given.pods,
-        "scaled": given.scaled,
-        "candidates": found,
-    }
+    return results
 
 
 async def _watch(at: Crowd, applied: Applied) -> None:
@@ -297,7 +306,6 @@ def main() -> int:
         in_own_network(sys.argv[1:])
     given.serial = 0
     results = asyncio.run(_ended_by_signal(given))
-    OUT.write_text(json.dumps(results, indent=1) + "\n")
     print(operators_report.page(results))
     return 0 if all(held for *_, held in operators_report.judge(results)) else 1
 

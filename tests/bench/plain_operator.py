@@ -102,6 +102,7 @@ def main() -> None:
     os.environ["KUBECONFIG"] = given.kubeconfig
     config.load_kube_config(given.kubeconfig)
     made = kopf.OperatorRegistry()
+    kopf.on.login(registry=made)(kopf.login_with_kubeconfig)
     kopf.on.create(GROUP, VERSION, PLURAL, registry=made)(create)
     kopf.on.resume(GROUP, VERSION, PLURAL, registry=made)(create)
     kopf.on.field(GROUP, VERSION, PLURAL, field="spec.routing", registry=made)(settings_changed)
