@@ -93,6 +93,8 @@ bench-tables: setup ## Every table of the router: cost, soak, live quality, simu
 	-PYTHONPATH=tests:e2e $(BIN)/python -m bench.quality --rounds 2
 	-PYTHONPATH=tests:e2e $(BIN)/python -m sim.validate
 	-PYTHONPATH=tests:e2e $(BIN)/python -m sim $(if $(JOBS),--jobs $(JOBS))
+	-PYTHONPATH=tests:e2e $(BIN)/python -m sim --tables gateways --rates 1 --only Predicted --seeds 20 \
+	  --out build/bench/sim-gateways.json $(if $(JOBS),--jobs $(JOBS))
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.page
 
 bench-workflow: setup ## What the engine of workflows costs a step, on both stores; a minute, JSON under build/bench

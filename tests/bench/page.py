@@ -21,8 +21,8 @@ PAGE = Path("docs/benchmarks.md")
 Results = Mapping[str, Any]
 
 
-def _sim(results: Results) -> str:
-    """The simulator's tables from its JSON."""
+def _sim(results: Results, command: str) -> str:
+    """The simulator's tables from its JSON, and what printed them."""
     scores = {name: _scored(results.get(name, {})) for name in ("latency", "gateways", "faults")}
     by_part = {
         load: {float(part): found for part, found in parts.items()} for load, parts in scores["latency"].items()
@@ -36,7 +36,7 @@ def _sim(results: Results) -> str:
         scores["faults"],
     )
     held = "".join(f"- {line}\n" for line in sim_tables.verdicts(tables))
-    return f"`make sim`; tests/sim models engines and loads.\n\n{held}\n{sim_tables.markdown(tables)}\n"
+    return f"{command}; tests/sim models engines and loads.\n\n{held}\n{sim_tables.markdown(tables)}\n"
 
 
 def _validation(results: Results) -> str:
@@ -62,7 +62,11 @@ SECTIONS: dict[str, tuple[str, Callable[[Results, Results], str]]] = {
     "router": ("Cost beside the peers", lambda results, _: report.page(results)),
     "quality": ("Live quality beside the peers", quality_report.page),
     "sim-validation": ("Does the simulator predict a real engine?", lambda results, _: _validation(results)),
-    "sim": ("Routing quality in the simulator", lambda results, _: _sim(results)),
+    "sim": ("Routing quality in the simulator", lambda results, _: _sim(results, "`make sim`")),
+    "sim-gateways": (
+        "Two gateways, with more seeds",
+        lambda results, _: _sim(results, "`python -m sim --tables gateways --rates 1 --seeds 20`"),
+    ),
     "workflows": ("Workflows", lambda results, _: workflow_report.cost(results)),
     "workflows-live": ("Policies for workflows, live", lambda results, _: workflow_report.live(results)),
     "workflows-growth": ("Workflows for longer", lambda results, _: workflow_report.growth(results)),

@@ -10,9 +10,10 @@ from .report import cell, table
 Results = Mapping[str, Any]
 OWN = "tidepool"
 # What the simulator calls the same policies; its load and part of the knee that are nearest to the live ones.
+# Envoy's least_request looks at two engines unless told otherwise (choice_count): it is the power of two as well,
+# and vllm-router's stands for both: the order of two that are the same would be chance.
 SIMULATED = {
     "round robin": "envoy-rr",
-    "least in-flight": "envoy-lr",
     "power of two": "vllm-p2c",
     "cache aware": "vllm-ca",
     "Predicted": "tidepool",
