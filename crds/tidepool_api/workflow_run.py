@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Final, cast
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from tidepool_api.contract import API_VERSION
 from tidepool_api.kube import Document, FreeObject, ObjectName, ShortText
@@ -96,7 +96,10 @@ class RunOrder(Document):
 
 
 class RunReport(Document):
-    """What a gateway answers: how the run stands. Times in Unix seconds."""
+    """What a gateway answers: how the run stands. Times in Unix seconds.
+
+    A phase that a later release has says whether the run is over by `ended`: one that is not is asked for again.
+    """
 
     run: str
     phase: RunPhase
@@ -107,6 +110,14 @@ class RunReport(Document):
     steps: int = 0
     output: str | None = None
     output_cut: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_phase(cls, value: object) -> object:
+        phase = value.get("phase") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or not isinstance(phase, str) or phase in frozenset(RunPhase):
+            return value
+        return {**value, "phase": RunPhase.RUNNING if value.get("ended") is None else RunPhase.FAILED}
 
 
 class OpenRun(Document):

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from pools.gateway import READY, first, make_pool
+from tidepool_api.kube import Document
 from tidepool_api.load import GatewayReport, Health, LoadReport
-from tidepool_api.routing import Fleet, Policy, SidecarSettings
+from tidepool_api.routing import Policy, SidecarSettings
+from tidepool_api.trust import TrustedCallers
+from tidepool_api.workflow_run import OpenRuns, RunList, RunOrder, RunPhase, RunReport, RunStory
 from tidepool_router.fleet.document import FleetError, read_fleet
 from tidepool_router.fleet.loadheader import read_load_header, write_load_header
 from tidepool_router.fleet.pod import PodState
@@ -26,7 +29,7 @@ def text_of(name: str) -> str:
     return (GOLDEN / name).read_text()
 
 
-def dumped(document: Fleet | SidecarSettings) -> str:
+def dumped(document: Document) -> str:
     return document.model_dump_json(by_alias=True)
 
 
@@ -37,6 +40,12 @@ KINDS: dict[str, tuple[Read, Write]] = {
     "gateway-report": (GatewayReport.decode, GatewayReport.encode),
     "fleet": (lambda text: read_fleet(text).fleet, dumped),
     "settings": (SidecarSettings.model_validate_json, dumped),
+    "trust": (TrustedCallers.model_validate_json, dumped),
+    "run-order": (RunOrder.model_validate_json, dumped),
+    "run-report": (RunReport.model_validate_json, dumped),
+    "open-runs": (OpenRuns.model_validate_json, dumped),
+    "run-list": (RunList.model_validate_json, dumped),
+    "run-story": (RunStory.model_validate_json, dumped),
 }
 
 
@@ -90,6 +99,15 @@ def test_a_policy_of_a_later_release_is_the_default_one_here(kind: str) -> None:
 
     assert routing.policy is Policy.PREDICTED
     assert routing.retries == 1  # and nothing else is lost with it
+
+
+@pytest.mark.parametrize(
+    ("ended", "phase"), [(None, RunPhase.RUNNING), (1796000060.0, RunPhase.FAILED)], ids=["goes on", "is over"]
+)
+def test_a_phase_of_a_later_release_says_whether_the_run_goes_on(ended: float | None, phase: RunPhase) -> None:
+    document = json.loads(text_of("run-report.after.json")) | {"phase": "Suspended", "ended": ended}
+
+    assert RunReport.model_validate_json(json.dumps(document)).phase is phase
 
 
 def test_a_persons_fleet_with_a_policy_that_is_not_known_is_refused_all_the_same() -> None:

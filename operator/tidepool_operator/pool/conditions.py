@@ -14,7 +14,8 @@ from tidepool_operator.pool.diagnosis import TROUBLES, UNPLACED, Finding, foremo
 from tidepool_operator.pool.fleet import Counted
 from tidepool_operator.pool.model import Observed
 from tidepool_operator.pool.reasons import Reason, explain
-from tidepool_operator.pool.render import Rendered, router_image
+from tidepool_operator.pool.render import Rendered
+from tidepool_operator.pool.revision import apart, made_with
 from tidepool_operator.pool.variants import Part
 
 
@@ -134,11 +135,13 @@ def _old_router(picture: Picture) -> str:
     """Pods keep the router that they were born with, and somebody may want to know."""
     if picture.new is None or picture.new.deployment is None or picture.rendered is None:
         return ""
-    runs = router_image(picture.new.deployment)
-    newest = router_image({"kind": "Deployment", "spec": {"template": picture.rendered.template}})
+    runs, newest = made_with(picture.new.deployment), apart(picture.rendered.template)[1]
     if runs == newest:
         return ""
-    return f" Its routers are {runs}; a new value of spec.rollout.restart brings {newest}."
+    old, new = runs.image, newest.image
+    if old == new:
+        old, new = "started as by an earlier release", "new ones"
+    return f" Its routers are {old}; a new value of spec.rollout.restart brings {new}."
 
 
 def _late(picture: Picture) -> str:

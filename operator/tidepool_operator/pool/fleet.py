@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidepool_api.contract import POD_DELETION_COST, REVISION_LABEL, VARIANT_LABEL
+from tidepool_api.contract import ENGINE_CONTAINER, POD_DELETION_COST, REVISION_LABEL, VARIANT_LABEL
 from tidepool_operator.pool.clues import NO_CLUES
 from tidepool_operator.pool.diagnosis import Finding, diagnose
 from tidepool_operator.pool.model import Clues, Object, parse_time
@@ -28,6 +28,7 @@ class PodFacts:
     unplaced_since: float | None = None  # when the scheduler looked and found no node
     leaving_since: float | None = None  # when it was told to go
     variant: str = ""
+    loads: bool = False  # its engine runs, and has not started yet
     rank: int | None = None  # of a group's leader: the highest go first
 
 
@@ -88,6 +89,7 @@ def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFact
     """Narrow one pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     statuses = {entry["name"]: entry for entry in status.get("containerStatuses") or []}
+    engine = statuses.get(ENGINE_CONTAINER, {})
     ready = condition(pod, "Ready")
     created = parse_time(metadata.get("creationTimestamp")) or 0.0
     placed = condition(pod, "PodScheduled")
@@ -98,7 +100,7 @@ def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFact
         uid=metadata.get("uid", ""),
         revision=(metadata.get("labels") or {}).get(REVISION_LABEL, ""),
         ready=ready.get("status") == "True",
-        started=bool(statuses.get("engine", {}).get("started")),
+        started=bool(engine.get("started")),
         deleting=bool(metadata.get("deletionTimestamp")),
         cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         created_at=created,
@@ -107,6 +109,7 @@ def pod_facts(pod: Object, accelerator: str, clues: Clues = NO_CLUES) -> PodFact
         unplaced_since=(parse_time(placed.get("lastTransitionTime")) or created) if refused else None,
         leaving_since=_leaving_since(metadata),
         variant=(metadata.get("labels") or {}).get(VARIANT_LABEL, ""),
+        loads=not engine.get("started") and "running" in (engine.get("state") or {}),
     )
 
 

@@ -61,12 +61,12 @@ def spec_of(template: Object, hosts: int, replicas: int) -> Object:
             # An engine that has lost a part of itself does not take it back.
             "restartPolicy": "RecreateGroupOnPodRestart",
             "leaderTemplate": template,
-            "workerTemplate": _worker(template),
+            "workerTemplate": worker_of(template),
         },
     }
 
 
-def _worker(template: Object) -> Object:
+def worker_of(template: Object) -> Object:
     """The leader's pod without what is for clients: no router, no probes through it, no drain."""
     made = deepcopy(template)
     made["metadata"]["labels"][contract.ROLE_LABEL] = contract.ROLE_WORKER

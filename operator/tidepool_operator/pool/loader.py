@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Final
 
 from tidepool_api import contract
+from tidepool_api.engine import SecretKey
 from tidepool_api.modelpool import ModelPool
 from tidepool_operator.pool import cache
 from tidepool_operator.pool.cache import Files
@@ -60,20 +62,34 @@ def target(template: Object) -> str:
     return str(found["args"][2])
 
 
+def asked(pool: ModelPool, files: Files) -> Object:
+    """What a loader is to bring and by whose account, however a release has it done."""
+    secret = _secret(pool, files.uri)
+    return asdict(files) | ({} if secret is None else {"secret": [secret.name, secret.key]})
+
+
 def environment(pool: ModelPool, files: Files) -> list[Object]:
     """Variables of the loader: credentials by reference, and what of spec.engine.env is about stores."""
     made: dict[str, Object] = {name: {"name": name, "value": value} for name, value in _FIXED.items()}
-    made |= {entry["name"]: entry for entry in _credentials(pool, files.uri)}
-    for variable in pool.spec.engine.env:
-        if _SHARED.fullmatch(variable.name):
-            made[variable.name] = variable.model_dump(by_alias=True, exclude_none=True, mode="json")
+    made |= {entry["name"]: entry for entry in (*_credentials(pool, files.uri), *shared(pool))}
     return list(made.values())
 
 
-def _credentials(pool: ModelPool, uri: str) -> Iterator[Object]:
-    secret = pool.spec.model.auth_secret_ref
+def shared(pool: ModelPool) -> list[Object]:
+    """Of the engine's variables those that are the loader's too."""
+    found = (variable for variable in pool.spec.engine.env if _SHARED.fullmatch(variable.name))
+    return [variable.model_dump(by_alias=True, exclude_none=True, mode="json") for variable in found]
+
+
+def _secret(pool: ModelPool, uri: str) -> SecretKey | None:
     # An adapter's store has an account of its own, or the model's where both are of a kind.
-    if secret is None or uri.partition("://")[0] != pool.spec.model.uri.partition("://")[0]:
+    alike = uri.partition("://")[0] == pool.spec.model.uri.partition("://")[0]
+    return pool.spec.model.auth_secret_ref if alike else None
+
+
+def _credentials(pool: ModelPool, uri: str) -> Iterator[Object]:
+    secret = _secret(pool, uri)
+    if secret is None:
         return
     if uri.startswith("s3://"):
         for name, required in _S3_KEYS.items():

@@ -17,6 +17,7 @@ from tidepool_operator.pool.model import Doomed, Mark, Object, Observed, Plan, S
 from tidepool_operator.pool.ownership import is_own, may_take
 from tidepool_operator.pool.preload import Preload, preload, there, unready
 from tidepool_operator.pool.reasons import Reason
+from tidepool_operator.pool.revision import made_with
 from tidepool_operator.pool.roles import Side
 from tidepool_operator.pool.status import outcome
 from tidepool_operator.pool.variants import Part
@@ -294,12 +295,12 @@ def _wanted(observed: Observed, objects: Sequence[Object]) -> tuple[tuple[Object
 
 def _deployment(part: Part, goal: int) -> Object:
     new = part.new
-    # An upgrade of the operator restarts no engine that is up; where none is, the newest router can do no harm.
-    keeps = new.deployment is not None and any(pod.ready or pod.started for pod in new.pods)
-    image = render.router_image(new.deployment) if new.deployment and keeps else None
+    # An upgrade of the operator restarts no engine; where none runs, the newest router can do no harm.
+    keeps = any(pod.ready or pod.started or pod.loads for pod in new.pods)
+    router = made_with(new.deployment) if new.deployment is not None and keeps else None
     # Scaling is a step of its own; an object that exists is applied with the count that it has.
     replicas = new.replicas if new.deployment else goal
-    return render.deployment(part.observed.pool, part.rendered, replicas, image)
+    return render.deployment(part.observed.pool, part.rendered, replicas, router)
 
 
 def _blocked(observed: Observed, live: Object | None) -> bool:

@@ -32,21 +32,22 @@ _APPENDED: Final = ("tolerations", "envFrom")
 
 def merge_template(template: Object, patch: Mapping[str, Any]) -> Object:
     """The pod template with `patch` (metadata and spec) merged in; neither argument is changed."""
-    return _merge(template, _aimed(patch))
+    return _merge(template, aimed(patch))
 
 
-def _aimed(patch: Mapping[str, Any]) -> Object:
-    """The router may be named under containers, where people look for it; it is an init container."""
-    aimed = deepcopy(dict(patch))
-    spec = aimed.get("spec")
+def aimed(patch: Mapping[str, Any]) -> Object:
+    """A patch as it is meant: the router may be named under containers, where people look for it; it is an init
+    container."""
+    made = deepcopy(dict(patch))
+    spec = made.get("spec")
     containers = spec.get("containers") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(containers, list):
-        return aimed
+        return made
     routers = [entry for entry in containers if _named(entry, ROUTER_CONTAINER)]
     if routers:
         spec["containers"] = [entry for entry in containers if not _named(entry, ROUTER_CONTAINER)]
         spec["initContainers"] = [*routers, *(spec.get("initContainers") or [])]
-    return aimed
+    return made
 
 
 def _named(entry: object, name: str) -> bool:

@@ -1,6 +1,6 @@
 """Jobs that load files into a pool's cache: the model's before there are pods, adapters' beside them.
 
-A Job is named after its own pod, so that whatever would change the one makes the other: the files that it loads,
+A Job is named after what is asked of it, so that another one is made where that changes: the files that it loads,
 the account and variables that it does so with, the nodes where it may. It starts again by itself until it is done,
 as an engine does, and stays as the record of that until nobody wants it any more: no timer takes it away, or it
 would be made again each time. Its pods are none of the pool's: no Service, budget or count sees them.
@@ -138,8 +138,8 @@ def _wanted(observed: Observed) -> list[tuple[Object, Files]]:
 
 def job(pool: ModelPool, files: Files, image: str) -> Object:
     """The Job that loads `files` by the router's image."""
+    name = f"{pool.metadata.name}-load-{_digest(pool, files)}"
     template = _template(pool, files, image)
-    name = f"{pool.metadata.name}-load-{_digest(template)}"
     spec = {"backoffLimit": _TRIES, "completions": 1, "parallelism": 1, "template": template}
     return owned(pool, "batch/v1", "Job", name) | {"spec": spec}
 
@@ -172,11 +172,19 @@ def _own(patch: Mapping[str, Any]) -> Object:
     return {"spec": {key: spec[key] for key in _TAKEN_OVER if key in spec}}
 
 
-def _digest(template: Object) -> str:
-    """Of all but the image: an upgrade of the operator loads nothing anew."""
-    plain = [{**one, "image": ""} for one in template["spec"]["containers"]]
-    text = json.dumps({**template, "spec": {**template["spec"], "containers": plain}}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH]
+def _digest(pool: ModelPool, files: Files) -> str:
+    """Of what is asked for, not of what a release makes of it: an upgrade of the operator loads nothing anew."""
+    accelerator, spec = pool.spec.accelerator, pool.spec.cache
+    asked = {
+        **loader.asked(pool, files),
+        "variables": loader.shared(pool),
+        "claim": spec and spec.persistent_volume_claim,
+        "nodeSelector": dict(accelerator.node_selector),
+        "tolerations": [one.model_dump(mode="json", exclude_none=True) for one in accelerator.tolerations],
+        "priorityClass": pool.spec.scheduling.priority_class_name,
+        "podTemplate": _own(pool.spec.pod_template),
+    }
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_HASH]
 
 
 def _failed(job: Object) -> bool:

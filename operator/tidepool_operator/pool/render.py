@@ -11,12 +11,11 @@ from tidepool_api.routing import FleetPool, FleetPrefill, SidecarSettings
 from tidepool_api.trust import subject_of
 from tidepool_api.units import duration_seconds
 from tidepool_operator.pool import adapters, engine_args, groups, prefill, sidecar_tls
-from tidepool_operator.pool.groups import template_of
 from tidepool_operator.pool.model import Object, RenderSettings
 from tidepool_operator.pool.pod import pod_template, settings_config_map
 from tidepool_operator.pool.podtemplate import merge_template
 from tidepool_operator.pool.prefill import headless
-from tidepool_operator.pool.revision import revision_of
+from tidepool_operator.pool.revision import ROUTER_ANNOTATION, RouterPart, apart, revision_of, together
 
 _NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 
@@ -81,7 +80,7 @@ def _rendered(pool: ModelPool, settings: RenderSettings, role: str, variant: str
     # What the selectors and the gateways rely on cannot be merged away.
     labels = template.setdefault("metadata", {}).setdefault("labels", {})
     labels |= _labels(pool) | {contract.ROLE_LABEL: role} | _variant_label(variant)
-    revision = revision_of(template)
+    revision = revision_of(template, pool, settings.tls)
     labels[contract.REVISION_LABEL] = revision
     return Rendered(
         role=role,
@@ -94,18 +93,19 @@ def _rendered(pool: ModelPool, settings: RenderSettings, role: str, variant: str
     )
 
 
-def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image: str | None = None) -> Object:
-    """What makes the rendered revision's pods; `router_image`: the one that it has, where it exists already."""
-    template = rendered.template
-    if router_image is not None:
-        template = _with_router(template, router_image)
+def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router: RouterPart | None = None) -> Object:
+    """What makes the rendered revision's pods; `router`: the part that they have, None: the newest."""
+    engine, newest = apart(rendered.template)
+    router = router or newest
+    template = together(engine, router)
     deadline = int(duration_seconds(pool.spec.rollout.progress_deadline))
     labels = {contract.REVISION_LABEL: rendered.revision, contract.ROLE_LABEL: rendered.role}
     labels |= _variant_label(rendered.variant)
     hosts = pool.spec.parallelism.hosts
     if hosts > 1:
         grouped = groups.spec_of(template, hosts, replicas)
-        return _object(pool, groups.API_VERSION, groups.KIND, rendered.deployment, labels=labels, spec=grouped)
+        made = _object(pool, groups.API_VERSION, groups.KIND, rendered.deployment, labels=labels, spec=grouped)
+        return _noted(made, router)
     spec = {
         "replicas": replicas,
         "revisionHistoryLimit": 1,
@@ -115,13 +115,11 @@ def deployment(pool: ModelPool, rendered: Rendered, replicas: int, router_image:
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "template": template,
     }
-    return _object(pool, "apps/v1", "Deployment", rendered.deployment, labels=labels, spec=spec)
+    return _noted(_object(pool, "apps/v1", "Deployment", rendered.deployment, labels=labels, spec=spec), router)
 
 
-def router_image(live: Object) -> str | None:
-    """The router's image of a Deployment or a LeaderWorkerSet."""
-    containers = template_of(live)["spec"].get("initContainers") or []
-    return next((entry["image"] for entry in containers if entry["name"] == contract.ROUTER_CONTAINER), None)
+def _noted(workload: Object, router: RouterPart) -> Object:
+    return {**workload, "metadata": {**workload["metadata"], "annotations": {ROUTER_ANNOTATION: router.encode()}}}
 
 
 def sidecar_settings(pool: ModelPool, settings: RenderSettings, there: Set[str] = frozenset()) -> SidecarSettings:
@@ -299,13 +297,3 @@ def _network_policy(pool: ModelPool, settings: RenderSettings) -> Object:
 
 def _port(number: int) -> Object:
     return {"protocol": "TCP", "port": number}
-
-
-def _with_router(template: Object, image: str) -> Object:
-    spec = dict(template["spec"])
-    ours = (contract.ROUTER_CONTAINER, contract.LOADER_CONTAINER)
-    spec["initContainers"] = [
-        {**entry, "image": image} if entry.get("name") in ours else entry
-        for entry in spec.get("initContainers", [])
-    ]
-    return {**template, "spec": spec}

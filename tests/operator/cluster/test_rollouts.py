@@ -6,6 +6,7 @@ import pytest
 
 from pools.live import Live, eventually
 from pools.nodes import PaperNodes, paper_nodes
+from pools.releases import a_volume_less, made_by
 from tidepool_operator.cluster.kinds import DEPLOYMENT, MODEL_POOL, POD
 
 pytestmark = pytest.mark.apiserver
@@ -133,9 +134,12 @@ async def test_an_upgrade_restarts_nothing_and_a_restart_that_is_asked_for_bring
     live: Live,
     nodes: PaperNodes,
 ) -> None:
-    async with live.operator():
-        first = await serve(live, nodes, gpus=4)
-        (deployment,) = await live.list(DEPLOYMENT)
+    """The release before has neither the image nor a volume of the router of this one."""
+    with made_by(a_volume_less):
+        async with live.operator():
+            first = await serve(live, nodes, gpus=4)
+            (deployment,) = await live.list(DEPLOYMENT)
+            ready = await live.condition("Ready")
     async with live.operator("two", reads_nodes=True, router_image="tidepool-router:next"):
 
         async def told() -> bool:
@@ -145,12 +149,25 @@ async def test_an_upgrade_restarts_nothing_and_a_restart_that_is_asked_for_bring
         (kept,) = await live.list(DEPLOYMENT)
         assert kept["metadata"]["resourceVersion"] == deployment["metadata"]["resourceVersion"]
         assert await staying(live) == first
+        assert await live.condition("Ready") == ready
+
+        async def written() -> bool:
+            (kept,) = await live.list(DEPLOYMENT)
+            return bool(kept["spec"]["progressDeadlineSeconds"] == 300)
+
+        # Also where the Deployment is written anew, for what needs no restart, its pods stay as they are.
+        await live.edit(MODEL_POOL, "llama", {"spec": {"rollout": {"progressDeadline": "5m"}}})
+        await eventually(written, "the new deadline is in the Deployment")
+        (kept,) = await live.list(DEPLOYMENT)
+        assert kept["spec"]["template"] == deployment["spec"]["template"]
         await live.edit(MODEL_POOL, "llama", {"spec": {"rollout": {"restart": "2026-01-31"}}})
         new = await unplaced(live, 2)
         assert set(first) < set(await staying(live)), "a restart is rolled out as carefully as a change"
         (pod, *_) = [item for item in await live.list(POD) if item["metadata"]["name"] in new]
 
-    assert pod["spec"]["initContainers"][0]["image"] == "tidepool-router:next"
+    router, volumes = pod["spec"]["initContainers"][0], {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert router["image"] == "tidepool-router:next"
+    assert "bodies" in {mount["name"] for mount in router["volumeMounts"]} & volumes
 
 
 async def test_what_needs_no_restart_restarts_nothing(live: Live) -> None:

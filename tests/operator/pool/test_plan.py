@@ -9,7 +9,7 @@ from pools.objects import NOW, SETTINGS, condition, observe, pod, raw_pool, stor
 from tidepool_api.contract import POD_DELETION_COST
 from tidepool_api.load import LoadReport
 from tidepool_operator.pool.drift import stamped
-from tidepool_operator.pool.model import Mark, Object, Observed, Plan, RenderSettings, Scale
+from tidepool_operator.pool.model import Mark, Object, Observed, Plan, Scale
 from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.render import deployment, render
 from tidepool_operator.pool.served import settings_by_pods
@@ -321,21 +321,6 @@ def test_figures_are_shown_in_buckets_and_only_when_they_are_figures() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("started", "expected"),
-    [(True, "tidepool-router:test"), (False, "tidepool-router:next")],
-    ids=["up", "not up"],
-)
-def test_an_upgrade_leaves_the_router_of_engines_that_are_up(started: bool, expected: str) -> None:
-    observed = complete(replicas=1, live=1)
-    pods = (pod("p0", revision(observed), ready=started),)
-    upgraded = replace(observed, pods=pods, settings=RenderSettings("tidepool-router:next", "tidepool"))
-    applied = [item for item in plan(upgraded, NOW).applies if item["kind"] == "Deployment"]
-    images = [item["spec"]["template"]["spec"]["initContainers"][0]["image"] for item in applied]
-
-    assert (images or ["tidepool-router:test"]) == [expected]
-
-
 def test_pools_with_one_model_name_are_both_told_which_of_them_the_gateways_take() -> None:
     mine, other = complete(), "aaa/first"
     made = plan(replace(mine, namesakes={"llama": (other,)}), NOW)
@@ -377,27 +362,6 @@ def test_a_left_deployment_of_another_revision_is_drained_and_then_deleted() -> 
 
     assert Scale(left["metadata"]["name"], 0) in plan(rolled, NOW).scales
     assert [doomed.name for doomed in plan(done, NOW).deletes] == [left["metadata"]["name"]]
-
-
-def test_a_pool_says_that_its_routers_are_of_an_earlier_release() -> None:
-    upgraded = RenderSettings("tidepool-router:next", "tidepool")
-    made = plan(replace(complete(), settings=upgraded), NOW)
-
-    assert made.applies == ()
-    assert made.status is not None
-    told = condition(made.status, "Progressing")["message"]
-    assert "tidepool-router:test" in told
-    assert "spec.rollout.restart brings tidepool-router:next" in told
-
-
-def test_a_restart_that_is_asked_for_brings_the_newest_router() -> None:
-    upgraded = RenderSettings("tidepool-router:next", "tidepool")
-    asked = observe(raw_pool(replicas=2, rollout={"restart": "1"})).pool
-    made = plan(replace(complete(), pool=asked, settings=upgraded), NOW)
-    template = made.applies[-1]["spec"]["template"]
-
-    assert template["spec"]["initContainers"][0]["image"] == "tidepool-router:next"
-    assert template["metadata"]["annotations"]["tidepool.dev/restart"] == "1"
 
 
 def test_a_pool_that_goes_needs_no_sound_spec() -> None:

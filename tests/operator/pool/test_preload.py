@@ -7,6 +7,7 @@ import pytest
 
 from pools.objects import NOW, SETTINGS, condition, observe, pod, raw_pool, stored
 from tidepool_api import contract
+from tidepool_operator.pool import loader
 from tidepool_operator.pool.clues import Question, wanted
 from tidepool_operator.pool.drift import stamped
 from tidepool_operator.pool.model import Clues, Object, Observed, Plan
@@ -131,11 +132,19 @@ def test_a_change_of_arguments_loads_nothing_anew_and_one_of_the_model_does() ->
     assert [(doomed.kind, doomed.name) for doomed in other.deletes] == [("Job", job["metadata"]["name"])]
 
 
-def test_an_upgrade_of_the_operator_loads_nothing_anew_and_restarts_nothing() -> None:
+def test_an_upgrade_of_the_operator_loads_nothing_anew_and_restarts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor where it loads otherwise: with another image, arguments, variables, limits."""
     first = look(replicas=2)
     items, pods = serving(first)
-    newer = replace(SETTINGS, router_image="tidepool-router:next")
-    made = plan(look(*items, job_of(first), pods=pods, settings=newer, replicas=2), NOW)
+    newer, job, now = replace(SETTINGS, router_image="tidepool-router:next"), job_of(first), loader.container
+
+    def to_come(*given: Any) -> Object:
+        return {**now(*given), "resources": {}, "args": ["fetch"], "env": [{"name": "THREADS", "value": "8"}]}
+
+    monkeypatch.setattr(loader, "container", to_come)
+    made = plan(look(*items, job, pods=pods, settings=newer, replicas=2), NOW)
 
     assert (made.applies, made.scales, made.deletes) == ((), (), ())
 

@@ -39,6 +39,8 @@ class Guard:
 
 _POOL = "operator/tidepool_operator/pool"
 _PLACES = "            surge = min(surge, max(new.replicas + max(0, space.places), base + allowed.asks))\n".strip()
+_ENGINE_ALONE = "    engine, _ = apart(template)\n"
+_BORN_WITH = "router = made_with(new.deployment) if new.deployment is not None and keeps else None"
 GUARDS = (
     Guard(
         1, "a surge that finds no accelerator waits for ever",
@@ -96,9 +98,8 @@ GUARDS = (
     ),
     Guard(
         7, "a change of the spec reaches no pod",
-        "operator/pool/test_render.py::test_what_an_engine_must_restart_for_is_a_new_revision",
-        f"{_POOL}/revision.py", "    plain = deepcopy(template)\n",
-        "    plain = deepcopy(template)\n    plain[\"spec\"][\"containers\"] = []\n",
+        "operator/pool/test_revision.py::test_what_an_engine_must_restart_for_is_a_new_revision",
+        f"{_POOL}/revision.py", _ENGINE_ALONE, f'{_ENGINE_ALONE}    engine["spec"]["containers"] = []\n',
     ),
     Guard(
         8, "a parallelism that nothing uses is taken",
@@ -115,13 +116,28 @@ GUARDS = (
     ),
     Guard(
         11, "an upgrade of the operator restarts every engine",
-        "operator/pool/test_render.py::test_a_new_router_image_is_no_new_revision",
-        f"{_POOL}/revision.py", 'container["image"] = ""', "pass",
+        "operator/pool/test_revision.py::test_a_new_router_image_is_no_new_revision",
+        f"{_POOL}/revision.py", _ENGINE_ALONE, "    engine = template\n",
+    ),
+    Guard(
+        11, "the same where the router gets another argument, volume, probe or limit",
+        "operator/pool/test_revision.py::test_what_a_release_changes_around_the_engine",
+        f"{_POOL}/revision.py", _ENGINE_ALONE, "    engine = template\n",
+    ),
+    Guard(
+        11, "a revision that serves gets the router of the new release written under it",
+        "operator/pool/test_upgrade.py::test_what_serves_is_left_as_it_is",
+        f"{_POOL}/plan.py", _BORN_WITH, "router = None",
     ),
     Guard(
         11, "the same before a real API server",
         "operator/cluster/test_rollouts.py::test_an_upgrade_restarts_nothing",
-        f"{_POOL}/revision.py", 'container["image"] = ""', "pass",
+        f"{_POOL}/revision.py", _ENGINE_ALONE, "    engine = template\n",
+    ),
+    Guard(
+        11, "a router that is written under a revision there restarts every engine",
+        "operator/cluster/test_rollouts.py::test_an_upgrade_restarts_nothing",
+        f"{_POOL}/plan.py", _BORN_WITH, "router = None",
     ),
     Guard(
         14, "a pod is ready before those who send to it know of it",
