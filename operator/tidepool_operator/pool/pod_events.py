@@ -20,8 +20,12 @@ class _Sign:
     place: str
 
 
-SECRET: Final = re.compile(r'secret "|in Secret ')
-CONFIG: Final = re.compile(r'configmap "|in ConfigMap |references non-existent config key')
+SECRET: Final = re.compile(
+    r'secret "[^"]+" not found|couldn\'t find key \S+ in Secret |references non-existent secret key'
+)
+CONFIG: Final = re.compile(
+    r'configmap "[^"]+" not found|couldn\'t find key \S+ in ConfigMap |references non-existent config key'
+)
 # While the kubelet prepares the pod.
 _PREPARING: Final = (
     _Sign(Reason.SECRET_MISSING, "FailedMount", SECRET.pattern, "pkg/volume/secret"),
@@ -32,11 +36,12 @@ _PREPARING: Final = (
     _Sign(Reason.SANDBOX_FAILED, "FailedCreatePodSandBox", "", "pkg/kubelet/kuberuntime"),
 )
 _PROBE_ENDS: Final = re.compile(r"^Container (\S+) failed (startup|liveness) probe, will be restarted")
-# containerd and CRI-O, each with the registry's words behind.
+# containerd and CRI-O, each with the registry's words behind. Names of images are anybody's words.
+_NAMES: Final = re.compile(r'"[^"]*"|[^\s"]*/[^\s":]*(:[\w.-]+)?(@sha256:\w+)?')
 _NOT_FOUND: Final = re.compile(r": not found\b|manifest unknown|name unknown", re.I)
 _DENIED: Final = re.compile(
-    r"pull access denied|unauthorized|authentication required|authorization failed|denied: |"
-    r"\b40[13] (Unauthorized|Forbidden)|no basic auth credentials",
+    r"(^|[:=] )(unauthorized\b|denied: )|pull access denied|(?<!proxy )authentication required|"
+    r"authorization failed|\b40[13] (Unauthorized|Forbidden)|no basic auth credentials",
     re.I,
 )
 
@@ -71,8 +76,9 @@ def image_reason(message: str, events: Sequence[Happening]) -> tuple[Reason, str
     pulls = [event.message for event in events if event.reason == "Failed" and "pull image" in event.message]
     for text in (message, *reversed(pulls)):
         # A registry that wants to know who asks says of an image that is not there that access is denied.
-        if _DENIED.search(text):
+        said = _NAMES.sub("IMAGE", text)
+        if _DENIED.search(said):
             return Reason.IMAGE_PULL_DENIED, text
-        if _NOT_FOUND.search(text):
+        if _NOT_FOUND.search(said):
             return Reason.IMAGE_NOT_FOUND, text
     return Reason.IMAGE_PULL_FAILED, message or (pulls[-1] if pulls else "")
