@@ -36,8 +36,7 @@ _PREPARING: Final = (
     _Sign(Reason.SANDBOX_FAILED, "FailedCreatePodSandBox", "", "pkg/kubelet/kuberuntime"),
 )
 _PROBE_ENDS: Final = re.compile(r"^Container (\S+) failed (startup|liveness) probe, will be restarted")
-# containerd and CRI-O, each with the registry's words behind. Names of images are anybody's words.
-_NAMES: Final = re.compile(r'"[^"]*"|[^\s"]*/[^\s":]*(:[\w.-]+)?(@sha256:\w+)?')
+# containerd and CRI-O, each with the registry's words behind, which follow a colon: a name of an image does not.
 _NOT_FOUND: Final = re.compile(r": not found\b|manifest unknown|name unknown", re.I)
 _DENIED: Final = re.compile(
     r"(^|[:=] )(unauthorized\b|denied: )|pull access denied|(?<!proxy )authentication required|"
@@ -76,9 +75,8 @@ def image_reason(message: str, events: Sequence[Happening]) -> tuple[Reason, str
     pulls = [event.message for event in events if event.reason == "Failed" and "pull image" in event.message]
     for text in (message, *reversed(pulls)):
         # A registry that wants to know who asks says of an image that is not there that access is denied.
-        said = _NAMES.sub("IMAGE", text)
-        if _DENIED.search(said):
+        if _DENIED.search(text):
             return Reason.IMAGE_PULL_DENIED, text
-        if _NOT_FOUND.search(said):
+        if _NOT_FOUND.search(text):
             return Reason.IMAGE_NOT_FOUND, text
     return Reason.IMAGE_PULL_FAILED, message or (pulls[-1] if pulls else "")
