@@ -39,17 +39,17 @@ from tidepool_operator.errors import ApiError, WatchesEnded
 
 log = logging.getLogger(__name__)
 
-_OURS: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY},{POOL_LABEL}"
+OURS: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY},{POOL_LABEL}"
 # Nothing of anybody else crosses the wire or takes memory.
 SELECTORS: Final[Mapping[Kind, str]] = {
-    DEPLOYMENT: _OURS,
-    POD: _OURS,
-    SERVICE: _OURS,
-    SERVICE_ACCOUNT: _OURS,
-    CONFIG_MAP: _OURS,
-    DISRUPTION_BUDGET: _OURS,
-    NETWORK_POLICY: _OURS,
-    JOB: _OURS,
+    DEPLOYMENT: OURS,
+    POD: OURS,
+    SERVICE: OURS,
+    SERVICE_ACCOUNT: OURS,
+    CONFIG_MAP: OURS,
+    DISRUPTION_BUDGET: OURS,
+    NETWORK_POLICY: OURS,
+    JOB: OURS,
     # The endpoint controller copies a Service's labels to its slices; ours name us as their manager.
     ENDPOINT_SLICE: f"endpointslice.kubernetes.io/managed-by={FIELD_MANAGER}",
 }

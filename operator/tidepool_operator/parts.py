@@ -13,7 +13,7 @@ from tidepool_operator.cluster.client import Client
 from tidepool_operator.cluster.gateway_runs import GatewayRuns
 from tidepool_operator.cluster.gateways import Control, Gateways, Publisher
 from tidepool_operator.cluster.health import Figures
-from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, MODEL_POOL
+from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, LEADER_WORKER_SET, MODEL_POOL, Object
 from tidepool_operator.cluster.lease import Lease
 from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.namespaces import AllowedHosts
@@ -30,8 +30,9 @@ from tidepool_operator.console.looks import EVERY_SECONDS, Looks
 from tidepool_operator.console.looks import Sources as Sights
 from tidepool_operator.console.server import ConsoleServer
 from tidepool_operator.due import Due, Item, Work
+from tidepool_operator.errors import NotFound
 from tidepool_operator.events import Recorder
-from tidepool_operator.handlers import SELECTORS
+from tidepool_operator.handlers import OURS, SELECTORS
 from tidepool_operator.orphans import Orphans
 from tidepool_operator.pool.model import RenderSettings, SidecarTLS
 from tidepool_operator.reconcile import Reconciler, Sources
@@ -118,9 +119,9 @@ class Parts:
         recorder = Recorder(self.api, self._settings.identity)
         sources = Sources(self.autoscaler.board, self.sidecars, self._nodes, self.gateways.serving, self._names)
         reconciler = Reconciler(self.api, self.store, self._render, sources, recorder, clock)
-        self.orphans = Orphans(self.store, recorder)
+        self.orphans = Orphans(self.store, recorder, self._groups)
         self.gateway_runs = GatewayRuns(self.gateways.serving, proof=self._proof.headers)
-        self.runs = RunObjects(self.api, self.store, self.gateway_runs, self._settings.watch_namespaces)
+        self.runs = RunObjects(self.api, self.store, self.gateway_runs, self._settings.watch_namespaces, clock)
         acts: Acts = {
             Work.POOL: reconciler,
             Work.WORKFLOW: Workflows(self.api, self.store, recorder),
@@ -151,6 +152,18 @@ class Parts:
     def _render(self) -> RenderSettings:
         image, namespace = self._settings.router_image, self._settings.namespace
         return RenderSettings(image, namespace, self._callers(), self.schema.stale, self._tls, self.schema.groups)
+
+    async def _groups(self) -> list[Object]:
+        """LeaderWorkerSets of ours, in a cluster that may not know the kind. Raises ApiError."""
+        if self.schema.groups is False:
+            return []
+        found: list[Object] = []
+        for namespace in self._settings.watch_namespaces or (None,):
+            try:
+                found += await self.open.list(LEADER_WORKER_SET, namespace, labels=OURS, metadata_only=True)
+            except NotFound:
+                return []
+        return found
 
     def _callers(self) -> TrustedCallers | None:
         return None if self.trust is None else self.trust.callers

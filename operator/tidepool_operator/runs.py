@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,10 +42,19 @@ class Verdict:
 
 
 class RunObjects:
-    """Looks at one object at a time, and now and then for runs without one."""
+    """Looks at one object at a time, and now and then for runs without one. `clock` is the API server's time: a
+    machine whose own clock is ahead would delete objects before their time."""
 
-    def __init__(self, api: Api, store: Store, gateways: GatewayRuns, namespaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        gateways: GatewayRuns,
+        namespaces: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._api = api
+        self._clock = clock
         self._store = store
         self._gateways = gateways
         self._namespaces = frozenset(namespaces)
@@ -59,7 +68,7 @@ class RunObjects:
         raw = self._store.get(AGENT_WORKFLOW_RUN, key)
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             return None
-        now = time.time()
+        now = self._clock()
         status = raw.get("status") or {}
         if status.get("phase") in ENDED:
             return await self._expire(key, raw, now)

@@ -88,23 +88,26 @@ class Terminal:
         words = [NAMES.get(word, word) for word in command.words]
         if self._created:
             words = [word.replace("digest-x7k2p", self._created) for word in words]
-        (self._helm if command.program == "helm" else self._kubectl)(words, command)
+        said = (self._helm if command.program == "helm" else self._kubectl)(words, command)
+        if command.into:
+            (self._folder / command.into).write_text(said)
 
-    def _helm(self, words: list[str], command: Command) -> None:
+    def _helm(self, words: list[str], command: Command) -> str:
         del command
         verb = words[1]
         self.have_chart(there=verb != "install")
         if verb == "test":
             words += ["--filter", "name=none"]  # its pod would wait for a node
         # Nothing becomes ready here.
-        self.must(*(word for word in words if word not in {"--wait", "--timeout", "5m"}))
+        said = self.must(*(word for word in words if word not in {"--wait", "--timeout", "5m"}))
         self._installed = verb != "uninstall"
+        return said
 
-    def _kubectl(self, words: list[str], command: Command) -> None:
+    def _kubectl(self, words: list[str], command: Command) -> str:
         if "port-forward" in words:
             done = self.run(*words, "--pod-running-timeout=1ms")
             assert "timed out waiting for the condition" in done.stderr, done.stderr
-            return
+            return ""
         if "wait" in words:
             self._come_true(words)
         if "rollout" in words:
@@ -116,6 +119,7 @@ class Terminal:
             self._created = said.split()[0].rpartition("/")[2]
         if command.said:
             assert _columns(said) == _columns(command.said)
+        return said
 
     def _status(self, name: str, status: dict[str, Any], *flags: str) -> None:
         patch = json.dumps({"status": status})

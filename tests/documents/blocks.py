@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,13 +40,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command, as a shell would run it, without where it prints to; `said`: what the page shows of that."""
+    """One command, as a shell would run it; `into`: the file it prints to, `said`: what the page shows."""
 
     words: tuple[str, ...]
     environment: tuple[str, ...] = ()
     stdin: str = ""
     background: bool = False
     said: str = ""
+    into: str = ""
 
     def __str__(self) -> str:
         return shlex.join(self.words)
@@ -96,7 +97,7 @@ def commands(block: Block) -> list[Command]:
         if command is not None:
             here = re.search(r"<<(\w+)", line)
             stdin = "" if here is None else "".join(f"{each}\n" for each in _until(lines, here[1]))
-            found.append(_with_input(command, stdin))
+            found.append(replace(command, stdin=stdin))
     return found
 
 
@@ -109,24 +110,21 @@ def _until(lines: Iterator[str], end: str) -> Iterator[str]:
 
 
 def _saying(command: Command, line: str) -> Command:
-    said = f"{command.said}{line}\n"
-    return Command(command.words, command.environment, command.stdin, command.background, said)
-
-
-def _with_input(command: Command, stdin: str) -> Command:
-    return Command(command.words, command.environment, stdin, command.background)
+    return replace(command, said=f"{command.said}{line}\n")
 
 
 def _command(line: str) -> Command | None:
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split = True
     words: list[str] = []
-    background = False
+    background, into = False, ""
     tokens = iter(lexer)
     for token in tokens:
         if not set(token) <= set(_OPERATORS):
             words.append(token)
-        elif token in {">", "<<"}:
+        elif token == ">":
+            into = next(tokens)
+        elif token == "<<":
             next(tokens)
         elif token == "&":
             background = True
@@ -137,4 +135,4 @@ def _command(line: str) -> Command | None:
         given += 1
     if len(words) == given:
         return None
-    return Command(tuple(words[given:]), tuple(words[:given]), background=background)
+    return Command(tuple(words[given:]), tuple(words[:given]), background=background, into=into)

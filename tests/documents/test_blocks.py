@@ -42,7 +42,7 @@ def test_there_is_something_of_everything() -> None:
         ("make demo  # all of it\n\n# more", [("make", "demo")], "comments are for people"),
         ("a \\\n  --b c\nd", [("a", "--b", "c"), ("d",)], "a command may take lines"),
         ("a --c='*.x, y' \"b c\"", [("a", "--c=*.x, y", "b c")], "quotes are a shell's"),
-        ("a -o csv > file.csv", [("a", "-o", "csv")], "where it prints to is no word of it"),
+        ("a -o csv > file.csv", [("a", "-o", "csv")], "where it prints to is no word of it"),  # but `into`
         ("A=b c", [("c",)], "the environment is no word of it either"),
     ],
 )
@@ -53,9 +53,11 @@ def test_commands_are_read_as_a_shell_reads_them(text: str, words: list[tuple[st
 def test_what_a_command_reads_and_says_belongs_to_it() -> None:
     (given,) = blocks.commands(Block("page", 1, "sh", "", "a -f - <<END &\nx: 1\nEND"))
     (asked,) = blocks.commands(Block("page", 1, "console", "", "$ a\n1\n2"))
+    (kept,) = blocks.commands(Block("page", 1, "sh", "", "a > b.yaml"))
 
     assert given == Command(("a", "-f", "-"), stdin="x: 1\n", background=True)
     assert asked == Command(("a",), said="1\n2\n")
+    assert kept == Command(("a",), into="b.yaml")
 
 
 @pytest.mark.parametrize(

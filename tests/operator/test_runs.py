@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from kubernetes.aio.client import Configuration
 
 from scripted.upstreams import ScriptedEngine, Seen
+from tidepool_operator.cluster.client import Client
 from tidepool_operator.cluster.gateway_runs import GatewayRuns, RunRefused
 from tidepool_operator.cluster.kinds import AGENT_WORKFLOW_RUN, Kind, Object
 from tidepool_operator.cluster.store import Key, Store
+from tidepool_operator.parts import Parts
+from tidepool_operator.pool.model import format_time
 from tidepool_operator.runs import MOST_AT_ONCE, RunObjects
+from tidepool_operator.settings import Settings
 
 KEY = Key("team", "research-1")
 
@@ -243,6 +248,20 @@ async def test_an_object_goes_when_its_time_is_over(here: Here) -> None:
     assert again is not None
     assert 3500.0 < again < 3700.0
     assert len(here.api.deleted) == 1
+
+
+async def test_the_time_of_runs_is_the_api_servers_and_not_this_machines() -> None:
+    """A machine two hours ahead would delete objects an hour before their time."""
+    then = 1_000_000_000.0
+    async with Client(Configuration(), local=lambda: then) as client:
+        parts = Parts(Settings("default", "one"), client)
+        status = {"phase": "Succeeded", "finished": format_time(then - 600.0)}
+        metadata = {"namespace": KEY.namespace, "name": KEY.name, "uid": "u", "resourceVersion": "1"}
+        raw = {"metadata": metadata, "spec": {"ttlAfterFinished": "1h"}, "status": status}
+        parts.store.put(AGENT_WORKFLOW_RUN, raw)
+        again = await parts.runs(KEY)
+
+    assert again == 3001.0
 
 
 async def test_a_gateway_that_does_not_answer_is_named() -> None:

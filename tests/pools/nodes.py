@@ -25,6 +25,7 @@ class PaperNodes:
         self._live = live
         self._resource = resource
         self._names: list[str] = []
+        self._silent: set[str] = set()
 
     async def add(self, gpus: int, cpu: str = "64", **spec: Any) -> str:
         """A node that is ready and open to pods; its name."""
@@ -58,9 +59,13 @@ class PaperNodes:
     async def beat(self) -> None:
         """Renew the Leases until cancelled."""
         while True:
-            for name in self._names:
+            for name in set(self._names) - self._silent:
                 await self._live.api.patch(LEASE, _LEASES, name, {"spec": _renewed(name)})
             await asyncio.sleep(_BEAT_SECONDS)
+
+    def silence(self, name: str) -> None:
+        """Its kubelet is heard of no more."""
+        self._silent.add(name)
 
     async def remove(self) -> None:
         """Take the nodes away, so that no other test's pods find them."""

@@ -24,11 +24,13 @@ class WorkQueue(Generic[K]):
         self._serial = 0
         self._active: dict[K, float] = {}
         self._failures: dict[K, int] = {}
+        self._not_before: dict[K, float] = {}
         self._wake = asyncio.Event()
 
     def add(self, key: K, after_seconds: float = 0.0) -> None:
-        """Make `key` due in `after_seconds`, or at the earlier time that it already has."""
-        time = asyncio.get_running_loop().time() + after_seconds
+        """Make `key` due in `after_seconds`, or at the earlier time that it already has; not before the time that
+        the API server asked for when it failed."""
+        time = max(asyncio.get_running_loop().time() + after_seconds, self._not_before.get(key, 0.0))
         if time >= self._due.get(key, float("inf")):
             return
         self._due[key] = time
@@ -55,18 +57,28 @@ class WorkQueue(Generic[K]):
         """The key's work succeeded; it may name when it wants to be looked at again."""
         self._active.pop(key, None)
         self._failures.pop(key, None)
+        self._not_before.pop(key, None)
         if again_after_seconds is not None:
             self.add(key, again_after_seconds)
         self._wake.set()
 
     def failed(self, key: K, *, at_least_seconds: float = 0.0) -> float:
-        """The key's work failed: due again after a doubling pause, which is returned (seconds)."""
+        """The key's work failed: due again after a doubling pause, which is returned (seconds).
+
+        An event in the meantime may make it due sooner, for a repaired spec need not wait for the backoff; but not
+        within `at_least_seconds`, which the API server asks of everybody (two minutes of it are granted).
+        """
         self._active.pop(key, None)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(_LONGEST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 20))
-        pause = max(pause, at_least_seconds)
-        # An event in the meantime may make it due sooner: a repaired spec need not wait for the backoff.
+        patience = min(at_least_seconds, _LONGEST_BACKOFF_SECONDS)
+        pause = max(pause, patience)
+        self._not_before.pop(key, None)
+        if patience > 0.0:
+            self._not_before[key] = asyncio.get_running_loop().time() + patience
+            # What came while it was worked on waits as well.
+            self._due.pop(key, None)
         self.add(key, pause)
         self._wake.set()
         return pause
@@ -75,12 +87,14 @@ class WorkQueue(Generic[K]):
         """The key's object is gone: no more work for it."""
         self._due.pop(key, None)
         self._failures.pop(key, None)
+        self._not_before.pop(key, None)
 
     def clear(self) -> None:
         """Drop everything that waits."""
         self._due.clear()
         self._order.clear()
         self._failures.clear()
+        self._not_before.clear()
 
     def __len__(self) -> int:
         """Keys that are due by now, or worked on."""

@@ -113,7 +113,8 @@ def deployment_finding(deployment: Object) -> Finding | None:
     if failure.get("status") != "True":
         return None
     message = str(failure.get("message", ""))
-    quota = "exceeded quota" in message
+    # The words of the API server's own quotas; a webhook may speak of others.
+    quota = "is forbidden: exceeded quota: " in message
     return Finding(Reason.QUOTA_EXCEEDED if quota else Reason.PODS_REFUSED, f"Pods are refused: {message}")
 
 

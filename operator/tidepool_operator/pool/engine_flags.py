@@ -173,18 +173,30 @@ def _negated(one: _Given) -> bool:
     return one.name.startswith("--no-")
 
 
+# Of vLLM's SchedulerConfig (vllm/config/scheduler.py, verify_max_model_len): the first may not exceed the second.
+_NOT_ABOVE: Final = (
+    ("--max-num-seqs", "--max-num-batched-tokens"),
+    ("--max-num-active-seqs", "--max-num-seqs"),
+    ("--long-prefill-token-threshold", "--max-model-len"),
+)
+
+
 def _contradictions(by_name: Mapping[str, _Given]) -> Iterator[str]:
-    """Pairs that vLLM's SchedulerConfig refuses (vllm/config/scheduler.py, verify_max_model_len)."""
+    """Pairs of numbers that vLLM's scheduler refuses."""
     numbers = {name: int(one.values[0]) for name, one in by_name.items() if one.values and one.values[0].isdigit()}
-    batched = numbers.get("--max-num-batched-tokens")
-    if batched is None:
+    for low, high in _NOT_ABOVE:
+        if low in numbers and high in numbers and numbers[low] > numbers[high]:
+            yield f"{_place(by_name[low], by_name[high])}: {low} is above {high}; lower the one or raise the other"
+    batched, chunked = by_name.get("--max-num-batched-tokens"), by_name.get("--enable-chunked-prefill")
+    if batched is None or chunked is None or not _negated(chunked):
         return
-    where = f"spec.engine.args[{by_name['--max-num-batched-tokens'].index}]: --max-num-batched-tokens"
-    if batched < numbers.get("--max-num-seqs", 0):
-        yield f"{where} is below --max-num-seqs; raise the one or lower the other"
-    chunked = by_name.get("--enable-chunked-prefill")
-    if chunked is not None and _negated(chunked) and batched < numbers.get("--max-model-len", 0):
+    if numbers.get("--max-num-batched-tokens", 0) < numbers.get("--max-model-len", 0):
         yield (
-            f"{where} is below spec.engine.maxModelLen, which works only with chunked prefill; raise it or take "
-            "out spec.engine.chunkedPrefill"
+            f"{_place(batched)}: --max-num-batched-tokens is below spec.engine.maxModelLen, which works only with "
+            "chunked prefill; raise it or take out spec.engine.chunkedPrefill"
         )
+
+
+def _place(*given: _Given) -> str:
+    """The first of these arguments that is the user's own; others come from fields."""
+    return next(f"spec.engine.args[{one.index}]" for one in given if one.index is not None)

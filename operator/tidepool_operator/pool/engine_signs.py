@@ -236,13 +236,6 @@ SIGNS: Final = (
         ("code-of-its-own",),
     ),
     Sign(
-        Reason.MODEL_CODE_NOT_TRUSTED,
-        ("RuntimeError",),
-        r"Failed to load the model config\. If the model is a "
-        r"custom model",
-        "vllm/transformers_utils/config.py, HFConfigParser.parse",
-    ),
-    Sign(
         Reason.MODEL_UNSUPPORTED,
         _VALUE,
         r"The checkpoint you are trying to load has model type `\S+` but Transformers does not recognize",
@@ -295,7 +288,8 @@ SIGNS: Final = (
     Sign(
         Reason.ENGINE_FLAG_INVALID,
         _VALUE,
-        r"max_num_batched_tokens \(\d+\) (must be greater than|is smaller than)",
+        r"(max_num_batched_tokens|max_num_active_seqs|long_prefill_token_threshold) \(\d+\) "
+        r"(must be greater than|is smaller than|cannot be greater than)",
         "vllm/config/scheduler.py, verify_max_model_len",
         ("batched-tokens",),
     ),

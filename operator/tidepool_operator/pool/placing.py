@@ -21,6 +21,10 @@ _TAINT: Final = re.compile(
     r"(?! \{(node-role\.kubernetes\.io/control-plane|node\.kubernetes\.io/))"
 )
 _SELECTOR: Final = re.compile(r"(\d+) node\(s\) didn't match Pod's node affinity/selector")
+# Nodes that would perhaps do, if they took pods: then nobody knows that no node has the labels.
+_SHUT: Final = re.compile(
+    r"\d+ node\(s\) (were unschedulable|had untolerated taint(\(s\))? \{node\.kubernetes\.io/)"
+)
 _INSUFFICIENT: Final = re.compile(r"\d+ Insufficient (\S+?)[,.]?(\s|$)|\d+ Too many pods")
 
 
@@ -35,4 +39,5 @@ def why_unplaced(message: str, accelerator: str) -> Reason:
         return Reason.INSUFFICIENT_RESOURCES
     if _TAINT.search(message):
         return Reason.TAINT_NOT_TOLERATED
-    return Reason.NODE_SELECTOR_UNMATCHED if _SELECTOR.search(message) else Reason.UNSCHEDULABLE
+    unmatched = _SELECTOR.search(message) is not None and _SHUT.search(message) is None
+    return Reason.NODE_SELECTOR_UNMATCHED if unmatched else Reason.UNSCHEDULABLE

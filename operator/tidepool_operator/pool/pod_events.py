@@ -20,8 +20,12 @@ class _Sign:
     place: str
 
 
-SECRET: Final = re.compile(r'secret "|in Secret ')
-CONFIG: Final = re.compile(r'configmap "|in ConfigMap |references non-existent config key')
+SECRET: Final = re.compile(
+    r'secret "[^"]+" not found|couldn\'t find key \S+ in Secret |references non-existent secret key'
+)
+CONFIG: Final = re.compile(
+    r'configmap "[^"]+" not found|couldn\'t find key \S+ in ConfigMap |references non-existent config key'
+)
 # While the kubelet prepares the pod.
 _PREPARING: Final = (
     _Sign(Reason.SECRET_MISSING, "FailedMount", SECRET.pattern, "pkg/volume/secret"),
@@ -32,11 +36,11 @@ _PREPARING: Final = (
     _Sign(Reason.SANDBOX_FAILED, "FailedCreatePodSandBox", "", "pkg/kubelet/kuberuntime"),
 )
 _PROBE_ENDS: Final = re.compile(r"^Container (\S+) failed (startup|liveness) probe, will be restarted")
-# containerd and CRI-O, each with the registry's words behind.
+# containerd and CRI-O, each with the registry's words behind, which follow a colon: a name of an image does not.
 _NOT_FOUND: Final = re.compile(r": not found\b|manifest unknown|name unknown", re.I)
 _DENIED: Final = re.compile(
-    r"pull access denied|unauthorized|authentication required|authorization failed|denied: |"
-    r"\b40[13] (Unauthorized|Forbidden)|no basic auth credentials",
+    r"(^|[:=] )(unauthorized\b|denied: )|pull access denied|(?<!proxy )authentication required|"
+    r"authorization failed|\b40[13] (Unauthorized|Forbidden)|no basic auth credentials",
     re.I,
 )
 

@@ -143,7 +143,7 @@ REMEDIES: Final = {
     Reason.MODEL_CODE_NOT_TRUSTED: "Add --trust-remote-code to spec.engine.args if you trust the model's "
     "authors: it runs their code.",
     Reason.PARALLELISM_UNFIT: "Set spec.parallelism.tensor (and accelerator.count) to a divisor of the number "
-    "that the message names.",
+    "that the message names, or spec.parallelism.pipeline to 1 where the model has no stages.",
     Reason.MODEL_LENGTH_UNFIT: "Lower spec.engine.maxModelLen to what the message says that the model allows.",
     Reason.QUANTIZATION_UNFIT: "Correct spec.engine.quantization, or leave it out: the model's own files say how "
     "they are quantised.",

@@ -10,9 +10,11 @@ from cluster import tools
 from cluster.apiserver import ControlPlane
 from cluster.ports import free_ports
 from pools.live import Live, eventually
-from pools.nodes import paper_nodes
-from tidepool_operator.cluster.kinds import POD, Object
+from pools.nodes import PaperNodes, paper_nodes
+from tidepool_operator.cluster.kinds import POD, Kind, Object
 from tidepool_operator.cluster.nodes import Nodes
+from tidepool_operator.pool.diagnosis import diagnose
+from tidepool_operator.pool.reasons import Reason
 from tidepool_operator.pool.room import shape_of
 
 pytestmark = pytest.mark.apiserver
@@ -110,3 +112,58 @@ async def test_the_scheduler_places_as_many_as_are_counted(live: Live, case: str
 
         assert counted > 0
         assert await judged(live, counted + 3) == counted
+
+
+def on(number: str) -> Object:
+    return {"nodeSelector": {"number": number}}
+
+
+def bearing(**taint: str) -> Object:
+    """Without a taint: all of them, that of a cordoned node too."""
+    return {"tolerations": [{**taint, "operator": "Exists"}]}
+
+
+def claiming(name: str) -> Object:
+    return {"volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+# Nodes by number: 0 is plain, 1 tainted, 2 cordoned.
+REFUSALS: dict[str, tuple[int, str, Object, Reason]] = {
+    "new-accelerators": (9, "1", {}, Reason.INSUFFICIENT_ACCELERATORS),
+    "new-cpu": (1, "100", {}, Reason.INSUFFICIENT_RESOURCES),
+    "new-taint": (1, "1", on("1"), Reason.TAINT_NOT_TOLERATED),
+    "new-cordoned": (1, "1", on("2") | bearing(key="gpu"), Reason.UNSCHEDULABLE),
+    "new-nothing": (1, "1", claiming("nobody-made-it"), Reason.VOLUME_PENDING),
+    "new-unbound": (1, "1", claiming("unbound"), Reason.VOLUME_PENDING),
+    "new-selector": (1, "1", on("7") | bearing(), Reason.NODE_SELECTOR_UNMATCHED),
+}
+CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("scheduler")
+async def test_the_schedulers_own_words_have_their_reasons(live: Live) -> None:
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "",
+    }
+    await live.api.create(CLAIM, live.namespace, {"metadata": {"name": "unbound"}, "spec": claim})
+    async with paper_nodes(live, accelerator(live)) as nodes:
+        await _three_kinds(nodes)
+        for name, (gpus, cpu, spec, _) in REFUSALS.items():
+            await live.api.create(POD, live.namespace, pod(live, name, gpus, cpu, **spec))
+        assert await judged(live, len(REFUSALS)) == 0
+        items = {item["metadata"]["name"]: item for item in await live.list(POD)}
+
+    found = {name: diagnose(items[name], accelerator(live)) for name in REFUSALS}
+    told = {name: (one.reason, one.what) for name, one in found.items() if one is not None}
+    assert {name: reason for name, (reason, _) in told.items()} == {
+        name: reason for name, (*_, reason) in REFUSALS.items()
+    }, told
+
+
+async def _three_kinds(nodes: PaperNodes) -> None:
+    await nodes.add(4)
+    await nodes.add(4, taints=[TAINT])
+    await nodes.add(4, unschedulable=True)

@@ -82,12 +82,42 @@ async def test_failures_wait_longer_and_longer_up_to_a_cap_and_success_forgets_t
     assert queue.failed("a") == 0.5
 
 
-async def test_a_servers_wish_for_patience_is_heard() -> None:
+async def test_a_servers_wish_for_patience_is_heard_whatever_happens_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await taken(queue)
+    queue.add("a")  # while it is worked on
+    assert queue.failed("a", at_least_seconds=7) == 7
+    queue.add("a")  # and after it has failed
+
+    assert await nothing_due(queue)
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now + 7.1)
+    assert await taken(queue) == "a"
+    queue.done("a")
+    queue.add("a")
+    assert await taken(queue) == "a", "it is granted once"
+
+
+async def test_patience_has_a_bound() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     await taken(queue)
 
-    assert queue.failed("a", at_least_seconds=7) == 7
+    assert queue.failed("a", at_least_seconds=86_400) == 120.0
+
+
+async def test_an_event_shortens_a_pause_that_nobody_asked_for() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await taken(queue)
+    queue.failed("a")
+    queue.add("a")
+
+    assert await taken(queue) == "a"
 
 
 async def test_work_that_hangs_shows_its_age(monkeypatch: pytest.MonkeyPatch) -> None:

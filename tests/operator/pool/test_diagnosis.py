@@ -201,6 +201,16 @@ def test_every_reason_that_needs_a_person_says_what_to_do(reason: Reason) -> Non
             Reason.VOLUME_PENDING,
         ),
         ("0/2 nodes are available: 2 node(s) were unschedulable.", Reason.UNSCHEDULABLE),
+        (  # the one that has the labels may be the one that is cordoned
+            "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match Pod's node "
+            "affinity/selector.",
+            Reason.UNSCHEDULABLE,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, "
+            "2 node(s) didn't match Pod's node affinity/selector.",
+            Reason.UNSCHEDULABLE,
+        ),
         ("", Reason.UNSCHEDULABLE),
     ],
 )

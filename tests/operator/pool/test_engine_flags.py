@@ -32,7 +32,8 @@ def pool(*args: str, **spec: Any) -> Any:
         (["--max-num-seqs=4", "--enforce-eager", "--max_num_seqs", "8"], "args[2]: --max-num-seqs repeats"),
         (["--enforce-eager", "--no-enforce-eager"], "args[1]: --no-enforce-eager contradicts --enforce-eager"),
         (["--compilation-config.mode=3", "-cc.mode=0"], "args[1]: -cc repeats --compilation-config"),
-        (["--max-num-batched-tokens=16", "--max-num-seqs=32"], "--max-num-batched-tokens is below --max-num-seqs"),
+        (["--max-num-batched-tokens=16", "--max-num-seqs=32"], "args[1]: --max-num-seqs is above --max-num-b"),
+        (["--max-num-active-seqs=9", "--max-num-seqs=8"], "args[0]: --max-num-active-seqs is above --max"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -88,6 +89,15 @@ def test_chunked_prefill_off_needs_a_batch_as_long_as_the_longest_prompt() -> No
 
     assert "only with chunked prefill" in faults(pool("--max-num-batched-tokens=2048", engine=engine))[0]
     assert faults(pool("--max-num-batched-tokens=8192", engine=engine)) == []
+
+
+def test_a_threshold_of_long_prompts_is_held_against_the_field_that_bounds_them() -> None:
+    def threshold(tokens: int) -> list[str]:
+        return faults(pool(f"--long-prefill-token-threshold={tokens}", engine={"maxModelLen": 4096}))
+
+    (found,) = threshold(4097)
+    assert found.startswith("spec.engine.args[0]: --long-prefill-token-threshold is above --max-model-len")
+    assert threshold(4096) == []
 
 
 @pytest.mark.parametrize("preset", ["Balanced", "LowLatency", "HighThroughput"])
