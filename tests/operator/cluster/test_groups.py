@@ -114,8 +114,10 @@ async def _group(live: Live, item: Object, number: int) -> None:
 
 
 def _ours(versions: dict[str, str]) -> dict[str, str]:
-    """Without EndpointSlices, which the cluster's own controller writes when it comes to it."""
-    return {name: version for name, version in versions.items() if not name.startswith("EndpointSlice/")}
+    """Without what the cluster's own controllers write when they come to it: EndpointSlices, and how many pods a
+    budget counts."""
+    theirs = ("EndpointSlice/", "PodDisruptionBudget/")
+    return {name: version for name, version in versions.items() if not name.startswith(theirs)}
 
 
 async def test_a_pool_on_two_nodes_waits_for_what_the_cluster_lacks_and_is_served_when_it_has_it(

@@ -30,7 +30,8 @@ Looks = Callable[[Object], Any]
 
 def _engine(item: Object) -> Any:
     (container,) = item["spec"]["template"]["spec"]["containers"]
-    return container["image"], container["args"], container["securityContext"]
+    # What a merge patch has put in the place of the whole list has no more than what it says.
+    return container["image"], container.get("args"), container.get("securityContext")
 
 
 TOKEN: Final = "automountServiceAccountToken"
