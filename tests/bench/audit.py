@@ -34,6 +34,11 @@ class Write:
         return any(agent in self.agent for agent in agents)
 
 
+def whole(text: bytes) -> bytes:
+    """Without a last line that is still being written, whatever of it has come."""
+    return text[: text.rfind(b"\n") + 1]
+
+
 def writes(lines: Iterable[str]) -> Iterator[Write]:
     """The requests of an audit log, in its order."""
     for line in lines:

@@ -79,6 +79,9 @@ class Rest:
                     yield json.loads(line)["object"]
 
 
+_LONGEST_LINE_BYTES = 1 << 20
+
+
 class Crowd:
     """The plane, and what is in it."""
 
@@ -88,15 +91,18 @@ class Crowd:
         self._log = log
 
     def mark(self) -> int:
-        """A place in the audit log: now."""
-        return self._log.stat().st_size
+        """A place in the audit log: now, at the beginning of a line."""
+        with self._log.open("rb") as file:
+            begin = max(0, self._log.stat().st_size - _LONGEST_LINE_BYTES)
+            file.seek(begin)
+            return begin + len(audit.whole(file.read()))
 
     def written(self, begin: int, end: int | None = None) -> list[audit.Write]:
         """What was written between two marks."""
         with self._log.open("rb") as file:
             file.seek(begin)
             text = file.read() if end is None else file.read(end - begin)
-        return list(audit.writes(line for line in text.decode().splitlines() if line.endswith("}")))
+        return list(audit.writes(audit.whole(text).decode().splitlines()))
 
     async def nodes(self, pods: int) -> None:
         """As many nodes as these pods need."""
