@@ -182,3 +182,14 @@ class Live:
             }
         }
         await self.edit(POD, pod, change, "status")
+
+
+async def restricted(live: Live) -> None:
+    """Hold the namespace to the Pod Security Standard."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await live.client.request(
+        "PATCH",
+        NAMESPACE.path(None, live.namespace),
+        body={"metadata": {"labels": labels}},
+        content_type="application/merge-patch+json",
+    )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from pools.live import NAMESPACE, Live, eventually
+from pools.live import Live, eventually, restricted
 from pools.nodes import paper_nodes
 from tidepool_operator.cluster.kinds import (
     CONFIG_MAP,
@@ -114,13 +114,7 @@ async def test_what_bounds_a_namespace_is_told_in_its_own_words(live: Live) -> N
         await live.create("many")
         many = await live.reason("QuotaExceeded", name="many")
         await live.api.delete(QUOTA, live.namespace, "few")
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        await live.client.request(
-            "PATCH",
-            NAMESPACE.path(None, live.namespace),
-            body={"metadata": {"labels": labels}},
-            content_type="application/merge-patch+json",
-        )
+        await restricted(live)
         privileged = {"name": "engine", "securityContext": {"privileged": True, "allowPrivilegeEscalation": True}}
         await live.create("free", podTemplate={"spec": {"containers": [privileged]}})
         free = await live.reason("PodsRefused", name="free")

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster import tools
-from pools.live import NAMESPACE, Live, eventually
+from pools.live import Live, eventually, restricted
 from tidepool_api import contract
 from tidepool_operator.cluster.kinds import DEPLOYMENT, JOB, MODEL_POOL, POD, Object
 
@@ -11,16 +11,6 @@ pytestmark = pytest.mark.apiserver
 
 STORED = {"model": {"uri": "s3://models/llama"}, "cache": {"persistentVolumeClaim": "models"}}
 LINE = "tidepool_router.loading.errors.StorageAccessDeniedError: s3://models/llama: SignatureDoesNotMatch"
-
-
-async def restricted(live: Live) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    await live.client.request(
-        "PATCH",
-        NAMESPACE.path(None, live.namespace),
-        body={"metadata": {"labels": labels}},
-        content_type="application/merge-patch+json",
-    )
 
 
 async def pods_of(live: Live, label: str, value: str) -> list[Object] | None:
