@@ -1,25 +1,17 @@
 """The real operator under the account that the chart gives it: it does all of its work and is refused nothing."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from chart.programs import CHART, NAMESPACE, Object, Program, sets
+from chart.running import Cluster, running
 from cluster import tools
 from cluster.apiserver import ControlPlane
-from cluster.ports import free_ports
 from tidepool_api import contract
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.trust import TrustedCallers
@@ -55,31 +47,6 @@ WORKFLOW: Object = {
 }
 
 
-@dataclass
-class Cluster:
-    """An API server with controllers and the operator; `log` is what the operator wrote."""
-
-    kubectl: Program
-    health_url: str
-    log: Path
-
-    def get(self, *what: str) -> Any:
-        done = self.kubectl.run("get", *what, "-o", "json")
-        return json.loads(done.stdout) if done.returncode == 0 else None
-
-    def wait(self, what: str, question: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if answer := question():
-                return answer
-            time.sleep(0.2)
-        raise AssertionError(f"{what} did not come about; the operator wrote:\n{self.log.read_text()[-4000:]}")
-
-    def conditions(self, *what: str) -> dict[str, str]:
-        status = (self.get(*what) or {}).get("status") or {}
-        return {one["type"]: one["status"] for one in status.get("conditions") or []}
-
-
 @pytest.fixture(
     scope="module",
     params=[([], False), ([TEAM], False), ([TEAM], True)],
@@ -99,48 +66,8 @@ def cluster(
         namespaces, nodes = request.param
         values = {"watchNamespaces": namespaces, "rbac.readNodes": nodes, "operator.replicas": 0}
         there("install", "demo", str(CHART), *sets(values))
-        with _operator(kubectl, plane, folder, namespaces, nodes=nodes) as cluster:
+        with running(kubectl, plane, folder, namespaces, nodes=nodes) as cluster:
             yield cluster
-
-
-@contextmanager
-def _operator(
-    kubectl: Program, plane: ControlPlane, folder: Path, namespaces: list[str], *, nodes: bool
-) -> Iterator[Cluster]:
-    token = kubectl("create", "token", "demo-tidepool-operator", "-n", NAMESPACE).strip()
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    (port,) = free_ports(1)
-    command = [
-        sys.executable,
-        "-m",
-        "tidepool_operator",
-        "run",
-        "--health-host=127.0.0.1",
-        f"--health-port={port}",
-    ]
-    env = {
-        "KUBECONFIG": str(folder / "kubeconfig"),
-        "POD_NAMESPACE": NAMESPACE,
-        "TIDEPOOL_WATCH_NAMESPACES": ",".join(namespaces),
-        "TIDEPOOL_TRUST": "true",
-        "POD_SERVICE_ACCOUNT": "demo-tidepool-operator",
-        "TIDEPOOL_GATEWAY_SERVICE_ACCOUNT": "demo-tidepool-gateway",
-        "TIDEPOOL_READ_NODES": str(nodes or not namespaces).lower(),
-    }
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env}) as process,
-    ):
-        try:
-            yield Cluster(kubectl, f"http://127.0.0.1:{port}/healthz", folder / "log")
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def test_the_operator_does_its_work_and_is_refused_nothing(cluster: Cluster) -> None:

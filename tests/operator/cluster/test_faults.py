@@ -101,10 +101,27 @@ async def test_whatever_a_write_meets_the_pool_is_made_whole(live: Live, through
         items = [{**item, "kind": kind.kind} for kind in MADE for item in await live.list(kind)]
 
     assert all(rule.met.is_set() for rule in proxy.rules), "each pool has met its faults"
+    assert min(pauses(proxy, "pool-patience")) >= 1.0
+    assert min(pauses(proxy, "pool-much-patience")) >= 4.0
     plain = asks(of_pool(items, "pool-plain"), "pool-plain")
     assert len(plain) == 7, "six objects of other kinds and a Deployment"
     for pool in FAULTS:
         assert asks(of_pool(items, pool), pool) == plain, pool
+
+
+def pauses(proxy: FaultProxy, pool: str) -> list[float]:
+    """Seconds from each refusal about a pool to the next request of the same kind."""
+    log = [one for one in proxy.log if one.name.startswith(pool)]
+    return [
+        next(
+            later.at - one.at
+            for later in log[number + 1 :]
+            if (later.verb, later.resource, later.name, later.subresource, later.dry_run)
+            == (one.verb, one.resource, one.name, one.subresource, one.dry_run)
+        )
+        for number, one in enumerate(log)
+        if one.fault == "Refuse"
+    ]
 
 
 async def _empty(operator: Any) -> bool:

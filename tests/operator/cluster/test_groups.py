@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from pools.leader_worker_sets import definition
 from pools.live import CRD, Live, eventually
 from tidepool_api.contract import ROLE_LABEL
-from tidepool_operator.cluster.kinds import DEPLOYMENT, LEADER_WORKER_SET, MODEL_POOL, POD, Object
+from tidepool_operator.cluster.kinds import DEPLOYMENT, EVENT, LEADER_WORKER_SET, MODEL_POOL, POD, Object
 from tidepool_operator.errors import NotFound
 
 # Soak: it has an API server of its own, for a kind that comes and goes stirs the garbage collector of all.
@@ -19,67 +20,8 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.soak]
 TWO: dict[str, Any] = {"parallelism": {"tensor": 2, "hosts": 2}, "accelerator": {"count": 1}}
 
 
-def _open(**rest: Any) -> Object:
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **rest}
-
-
-def _definition() -> Object:
-    """The kind's fields that matter here, with the defaults and bounds of sigs.k8s.io/lws v1."""
-    template = {
-        "type": "object",
-        "required": ["workerTemplate"],
-        "properties": {
-            "leaderTemplate": _open(),
-            "workerTemplate": _open(),
-            "size": {"type": "integer", "format": "int32", "default": 1},
-            "restartPolicy": {
-                "type": "string",
-                "default": "RecreateGroupOnPodRestart",
-                "enum": ["Default", "RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None"],
-            },
-        },
-    }
-    spec = {
-        "type": "object",
-        "required": ["leaderWorkerTemplate"],
-        "properties": {
-            "replicas": {"type": "integer", "format": "int32", "default": 1},
-            "leaderWorkerTemplate": template,
-            "startupPolicy": {
-                "type": "string",
-                "default": "LeaderCreated",
-                "enum": ["LeaderCreated", "LeaderReady"],
-            },
-        },
-    }
-    kind = LEADER_WORKER_SET
-    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": _open()}}},
-        "subresources": {"status": {}, "scale": scale},
-    }
-    return {
-        "apiVersion": CRD.api_version,
-        "kind": CRD.kind,
-        "metadata": {
-            "name": f"{kind.plural}.{kind.group}",
-            # Names of this domain are Kubernetes' own to give (KEP-1111).
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced",
-            "names": {"plural": kind.plural, "singular": "leaderworkerset", "kind": kind.kind},
-            "versions": [version],
-        },
-    }
-
-
 async def _with_groups(live: Live) -> None:
-    await live.api.create(CRD, "", _definition())
+    await live.api.create(CRD, "", definition())
 
     async def published() -> bool:
         kind = LEADER_WORKER_SET
@@ -156,7 +98,7 @@ async def test_a_pool_on_two_nodes_waits_for_what_the_cluster_lacks_and_is_serve
         # The kind goes, and with it what serves: that is told, although it was there when it was last looked at.
         await live.create("wide", **TWO)
         await live.reason("Starting", name="wide")
-        await live.api.delete(CRD, "", _definition()["metadata"]["name"])
+        await live.api.delete(CRD, "", definition()["metadata"]["name"])
 
         async def gone() -> bool:
             try:
@@ -179,3 +121,55 @@ async def test_a_pool_on_two_nodes_waits_for_what_the_cluster_lacks_and_is_serve
     roles = [templates[name]["metadata"]["labels"][ROLE_LABEL] for name in ("leaderTemplate", "workerTemplate")]
     assert roles == ["mixed", "worker"]
     assert deployment["spec"]["replicas"] == 2
+
+
+async def _collector_knows_them(live: Live) -> None:
+    """The garbage collector learns of a kind by its own pace; a deletion before that would orphan nothing."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "nobody",
+        "uid": "00000000-0000-0000-0000-000000000001",
+    }
+    body = {
+        "apiVersion": LEADER_WORKER_SET.api_version,
+        "kind": LEADER_WORKER_SET.kind,
+        "metadata": {"name": "of-nobody", "namespace": live.namespace, "ownerReferences": [owner]},
+        "spec": {"leaderWorkerTemplate": {"workerTemplate": {}}},
+    }
+    await live.api.create(LEADER_WORKER_SET, live.namespace, body)
+
+    async def collected() -> bool:
+        return await live.get(LEADER_WORKER_SET, "of-nobody") is None
+
+    await eventually(collected, "what nobody owns is collected", 180)
+
+
+async def test_groups_that_a_deletion_left_are_told_of_although_nobody_watches_them(live_alone: Live) -> None:
+    live = live_alone
+    await _with_groups(live)
+    await _collector_knows_them(live)
+    async with live.operator() as operator:
+        await live.create(**TWO)
+        item = await _workload(live, 1)
+        path = MODEL_POOL.path(live.namespace, "llama")
+        await live.client.request("DELETE", path, body={"propagationPolicy": "Orphan"})
+
+        async def told() -> list[str]:
+            await operator.parts.orphans.look()
+            about = [one["regarding"] for one in await live.list(EVENT) if one["reason"] == "Orphaned"]
+            return [one["name"] for one in about if one["kind"] == LEADER_WORKER_SET.kind]
+
+        names = await eventually(told, "it is told of")
+        await live.create(**TWO)
+
+        async def owned() -> bool:
+            found = await live.list(LEADER_WORKER_SET)
+            return [len(one["metadata"].get("ownerReferences") or []) for one in found] == [1]
+
+        await eventually(owned, "a pool of its name takes it over")
+        await operator.parts.orphans.look()
+
+        assert operator.parts.orphans.count == 0
+
+    assert names == [item["metadata"]["name"]]

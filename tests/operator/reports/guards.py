@@ -92,6 +92,13 @@ GUARDS = (
         "    if new is not None and new.ready:\n        message = f\"{min(",
     ),
     Guard(
+        4, "the same before a real API server",
+        "operator/cluster/test_operator.py::test_a_spec_change_rolls_over",
+        f"{_POOL}/conditions.py", "    if new is not None and new.ready:\n        message = f\"{min(",
+        "    new = next((old for old in picture.olds if old.ready), new)\n"
+        "    if new is not None and new.ready:\n        message = f\"{min(",
+    ),
+    Guard(
         6, "a pool is ready while its engines crash",
         "operator/reports/test_scalers.py::test_a_pool_whose_engines_crash_is_not_ready",
         f"{_POOL}/fleet.py", 'ready=ready.get("status") == "True",', 'ready=status.get("phase") == "Running",',
@@ -112,6 +119,11 @@ GUARDS = (
     Guard(
         10, "a pool whose spec is broken cannot go",
         "operator/pool/test_plan.py::test_a_pool_that_goes_needs_no_sound_spec",
+        f"{_POOL}/plan.py", "    if observed.pool.metadata.deletion_timestamp:\n", "    if False:\n",
+    ),
+    Guard(
+        10, "the same before a real API server: what is collected is made again while the pool goes",
+        "operator/cluster/test_deletion.py::test_a_deleted_pool_leaves_nothing",
         f"{_POOL}/plan.py", "    if observed.pool.metadata.deletion_timestamp:\n", "    if False:\n",
     ),
     Guard(
