@@ -163,9 +163,10 @@ def _lost(pod: Object, clues: Clues) -> Finding | None:
 
 def _containers(pod: Object, clues: Clues) -> Finding | None:
     status = pod.get("status") or {}
-    # An init container that ended well is done.
+    # An init container that ended well is done, and so is a Job's loader; an engine never is.
     before = [entry for entry in status.get("initContainerStatuses") or [] if not completed(entry)]
-    statuses = [*before, *(status.get("containerStatuses") or [])]
+    beside = status.get("containerStatuses") or []
+    statuses = [*before, *(one for one in beside if one["name"] != LOADER_CONTAINER or not completed(one))]
     findings = [found for entry in statuses if (found := _container(pod["metadata"]["name"], entry, clues))]
     return foremost(findings)
 

@@ -17,7 +17,7 @@ from tidepool_api.modelpool import ModelPool
 from tidepool_operator.pool import adapters, cache, loader
 from tidepool_operator.pool.cache import Files, Way
 from tidepool_operator.pool.clues import NO_CLUES
-from tidepool_operator.pool.diagnosis import Finding, diagnose, foremost
+from tidepool_operator.pool.diagnosis import TROUBLES, Finding, diagnose, foremost
 from tidepool_operator.pool.evict import evict, eviction_of, is_done, is_eviction
 from tidepool_operator.pool.groups import WORKLOADS, template_of
 from tidepool_operator.pool.model import Doomed, Object, Observed
@@ -197,7 +197,8 @@ def _waits(observed: Observed, name: str, files: Files) -> Finding:
     pods = [pod for pod in observed.loaders if (pod["metadata"].get("labels") or {}).get(JOB_LABEL) == name]
     accelerator, clues = observed.pool.spec.accelerator.resource, observed.clues
     found = [diagnose(pod, accelerator, clues.get(pod["metadata"]["name"], NO_CLUES)) for pod in pods]
-    return foremost([one for one in found if one]) or Finding(
+    # A pod that starts or goes is no trouble of its files.
+    return foremost([one for one in found if one and one.reason in TROUBLES]) or Finding(
         Reason.PRELOADING, f"Job {name} loads {files.uri} into the cache"
     )
 

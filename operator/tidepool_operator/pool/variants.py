@@ -102,9 +102,9 @@ def status_of(found: Sequence[Part]) -> list[Object]:
 
 
 def device_of(pool: ModelPool, variant: str) -> tuple[str, int]:
-    """The accelerator that a pod asks for, and how many."""
+    """The accelerator that a pod asks for, and how many; no name where it asks for none."""
     found = next((one.accelerator for one in _variants(pool) if one.name == variant), pool.spec.accelerator)
-    return found.resource, found.count
+    return found.resource if found.count else "", found.count
 
 
 def pool_of(pool: ModelPool, variant: Variant, replicas: int) -> ModelPool:

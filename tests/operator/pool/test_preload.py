@@ -206,6 +206,29 @@ def test_a_job_that_does_not_get_on_says_why(said: str, reason: Reason) -> None:
     assert said.partition(": ")[2].partition(":")[0] in str(made.status)
 
 
+@pytest.mark.parametrize(
+    ("state", "more"),
+    [
+        ({"waiting": {"reason": "ContainerCreating"}}, {}),
+        ({"running": {"startedAt": "2026-01-01T00:00:00Z"}}, {}),
+        ({"running": {"startedAt": "2026-01-01T00:00:00Z"}}, {"deletionTimestamp": "2026-01-01T00:01:00Z"}),
+        ({"terminated": {"exitCode": 0, "reason": "Completed", "message": "s3://m is in 0 s at /cache"}}, {}),
+    ],
+    ids=["starts", "runs", "goes", "is done before its Job"],
+)
+def test_a_job_whose_pod_is_well_loads_files_and_nothing_more(state: Object, more: Object) -> None:
+    """A pod that starts, or one that has just ended well, is not the reason of an adapter that failed."""
+    first = look()
+    job = job_of(first, [], active=1)
+    well = loader_pod(job, state=state)
+    well["metadata"] |= more
+    made = plan(replace(first, objects=(job,), loaders=(well,)), NOW)
+
+    assert said_of(made, "Ready") == ("False", "Preloading")
+    assert said_of(made, "Degraded") == ("False", "Healthy")
+    assert f"loads {CACHED['model']['uri']} into the cache" in str(made.status)
+
+
 def test_a_job_whose_claim_is_missing_says_so() -> None:
     first = look()
     job = job_of(first, [], active=1)
