@@ -123,8 +123,9 @@ async def test_a_pool_on_two_nodes_waits_for_what_the_cluster_lacks_and_is_serve
     assert deployment["spec"]["replicas"] == 2
 
 
-async def _collector_knows_them(live: Live) -> None:
-    """The garbage collector learns of a kind by its own pace; a deletion before that would orphan nothing."""
+async def _collector_knows_it(live: Live) -> None:
+    """The garbage collector learns of a kind by its own pace, and of its objects in their order: of this one after
+    those that are there. A deletion before it knows them orphans nothing."""
     owner = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -148,10 +149,10 @@ async def _collector_knows_them(live: Live) -> None:
 async def test_groups_that_a_deletion_left_are_told_of_although_nobody_watches_them(live_alone: Live) -> None:
     live = live_alone
     await _with_groups(live)
-    await _collector_knows_them(live)
     async with live.operator() as operator:
         await live.create(**TWO)
         item = await _workload(live, 1)
+        await _collector_knows_it(live)
         path = MODEL_POOL.path(live.namespace, "llama")
         await live.client.request("DELETE", path, body={"propagationPolicy": "Orphan"})
 
