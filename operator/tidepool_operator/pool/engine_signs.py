@@ -158,6 +158,7 @@ SIGNS: Final = (
         ("NotImplementedError",),
         r"Pipeline parallelism is not supported for this model",
         "vllm/config/model.py, verify_with_parallel_config",
+        ("pipeline-parallel",),
     ),
     Sign(
         Reason.MODEL_LENGTH_UNFIT,
@@ -178,6 +179,7 @@ SIGNS: Final = (
         _VALUE,
         r"Quantization method specified in the model config",
         "vllm/config/model.py, _verify_quantization",
+        ("quantization-differs",),
     ),
     Sign(
         Reason.QUANTIZATION_UNFIT,
@@ -227,6 +229,7 @@ SIGNS: Final = (
         _VALUE,
         r"The model type '\w+' does not support float16",
         "vllm/config/model.py, _check_valid_dtype",
+        ("dtype-float16",),
     ),
     Sign(
         Reason.MODEL_CODE_NOT_TRUSTED,
@@ -291,7 +294,7 @@ SIGNS: Final = (
         r"(max_num_batched_tokens|max_num_active_seqs|long_prefill_token_threshold) \(\d+\) "
         r"(must be greater than|is smaller than|cannot be greater than)",
         "vllm/config/scheduler.py, verify_max_model_len",
-        ("batched-tokens",),
+        ("batched-tokens", "active-seqs"),
     ),
     Sign(
         Reason.ENGINE_FLAG_INVALID,
@@ -378,6 +381,7 @@ SIGNS: Final = (
         r"(\[enforce fail at alloc_cpu|"
         r"\[Errno 12\]|.*DefaultCPUAllocator: can't allocate memory)",
         "torch and Python, for memory of the host",
+        ("memory-of-kv-cache",),
     ),
     Sign(
         Reason.ENGINE_OUT_OF_MEMORY,

@@ -62,6 +62,18 @@ def _own_code(config: dict[str, Any]) -> None:
     config["auto_map"] = {"AutoConfig": "configuration_nautilus.NautilusConfig"}
 
 
+def _awq(config: dict[str, Any]) -> None:
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+
+
+def _without_stages(config: dict[str, Any]) -> None:
+    config["architectures"] = ["HrmTextForCausalLM"]
+
+
+def _gemma(config: dict[str, Any]) -> None:
+    config["architectures"], config["model_type"] = ["Gemma2ForCausalLM"], "gemma2"
+
+
 NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_consumer"}'
 LORA = ("--enable-lora", "--max-lora-rank=8")
 LONG = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
@@ -130,9 +142,18 @@ CASES = (
         "settings that contradict each other",
         ("--max-num-batched-tokens=16", "--max-num-seqs=32"),
     ),
+    Case("active-seqs", "more active sequences than sequences", ("--max-num-active-seqs=64", "--max-num-seqs=32")),
     Case("tensor-parallel", "3 ways for 2 attention heads", ("--tensor-parallel-size=3",)),
     Case("quantization-unknown", "a quantization that vLLM does not have", ("--quantization=awqq",)),
     Case("quantization-missing", "a quantization that the model does not come in", ("--quantization=awq",)),
+    Case("quantization-differs", "another one than the model's own", ("--quantization=gptq",), config=_awq),
+    Case(
+        "pipeline-parallel",
+        "two stages of a model that vLLM has in one piece",
+        ("--pipeline-parallel-size=2",),
+        config=_without_stages,
+    ),
+    Case("dtype-float16", "numbers that the model's authors warn of", ("--dtype=float16",), config=_gemma),
     Case("length-too-long", "a maxModelLen beyond the model's own", ("--max-model-len=65536",)),
     Case(
         "kv-cache-too-small",
@@ -142,6 +163,13 @@ CASES = (
     ),
     Case("kv-cache-none", "more KV cache than the machine has memory", (), {"VLLM_CPU_KVCACHE_SPACE": "100000"}),
     Case("memory-limit", "an address space of 3 GB: malloc fails", before=("prlimit", "--as=3500000000")),
+    Case(
+        "memory-of-kv-cache",
+        "an address space that all fits into but the KV cache",
+        (),
+        {"VLLM_CPU_KVCACHE_SPACE": "4"},
+        before=("prlimit", "--as=8000000000"),
+    ),
     Case("nixl-missing", "disaggregation without NIXL in the image", (f"--kv-transfer-config={NIXL}",)),
     Case("adapter-missing", "an adapter of a path that is not there", (*LORA, "--lora-modules=sql=/adapters/sql")),
     Case("adapter-empty", "an adapter's folder without its files", (*LORA, "--lora-modules=sql={empty}")),
