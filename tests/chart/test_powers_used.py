@@ -108,7 +108,7 @@ CRASHED = {
             "state": {"waiting": {"reason": "CrashLoopBackOff"}},
             "lastState": {"terminated": {"exitCode": 1, "message": "ValueError: something new"}},
         }
-    ]
+    ],
 }
 
 
