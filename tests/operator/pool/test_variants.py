@@ -9,7 +9,7 @@ from tidepool_operator.pool.drift import stamped
 from tidepool_operator.pool.model import Mark, Object, Observed, Scale
 from tidepool_operator.pool.plan import plan
 from tidepool_operator.pool.render import Rendered, deployment, render
-from tidepool_operator.pool.variants import parts, rendered, wanted
+from tidepool_operator.pool.variants import device_of, parts, rendered, wanted
 from tidepool_operator.scaling.model import Decision
 
 VARIANTS = [
@@ -221,3 +221,12 @@ def test_pods_without_a_place_are_told_of_by_variant() -> None:
     capacity = condition(made.status, "CapacityAvailable")
     assert capacity["reason"] == "InsufficientAccelerators"
     assert "1 of a100" in capacity["message"]
+
+
+def test_a_pod_that_asks_for_no_accelerator_names_none() -> None:
+    """Who is short of room was told of "0 nvidia.com/gpu"."""
+    pool = observe(raw_pool(replicas=3, scaling=SCALING)).pool
+    plain = observe(raw_pool(accelerator={"count": 0})).pool
+
+    assert [device_of(pool, name) for name in ("l4", "a100")] == [("nvidia.com/gpu", 1), ("acme.com/gpu", 2)]
+    assert device_of(plain, "") == ("", 0)

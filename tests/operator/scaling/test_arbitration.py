@@ -68,6 +68,15 @@ def test_higher_priority_is_served_first_and_the_rest_waits_with_one_pod() -> No
     assert "priorityClassName" in refused.message
 
 
+def test_a_pool_without_accelerators_is_short_of_room() -> None:
+    full = Market(Room((), {}, {}), {})
+    claims = [Claim("team/cpu", "team", 1, 2, 1, 0, Shape({}, {}), ("cpu-0",), "", 0)]
+    refused = shares(claims, full)["team/cpu"].refused
+
+    assert refused is not None
+    assert "find no node with the room free" in refused.message
+
+
 def test_equals_get_equal_shares_of_what_they_want() -> None:
     claims = [claim("a", 1, 8), claim("b", 1, 8)]
 
