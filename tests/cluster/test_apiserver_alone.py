@@ -26,7 +26,7 @@ def test_it_reports_its_version_and_lets_nobody_in_without_a_token() -> None:
             call(f"{plane.url}/version", "another token", Path(authority))
         folder = plane.kubeconfig.parent
 
-    go_mod = (tools.KUBERNETES / "go.mod").read_text()
+    go_mod = (tools.RELEASES[tools.release()] / "go.mod").read_text()
     assert version == tools.module_versions(go_mod)["k8s.io/kubernetes"]
     assert not folder.exists()
     assert processes.marked(str(folder)) == []
