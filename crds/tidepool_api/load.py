@@ -51,9 +51,9 @@ class LoadReport:
 
     `variant`: the kind of accelerator that it runs on, where its pool has several.
 
-    `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet. `limit`:
-    with so many requests, running and waiting, the pod is full and one more would only wait there; None while that
-    is not known.
+    `waiting` has those that wait in the engine and the `held`, which the sidecar has not sent to it yet, of which
+    `held_direct` came by no gateway. `limit`: with so many requests, running and waiting, the pod is full and one
+    more would only wait there; None while that is not known.
     """
 
     pod: Annotated[str, Field(pattern=_NAME, max_length=253)] = ""
@@ -86,6 +86,7 @@ class LoadReport:
     kv_exhausted_seconds: float | None = None
     adapters_failed: tuple[tuple[str, str], ...] = ()
     variant: str = ""
+    held_direct: int = 0
 
     def encode(self) -> bytes:
         """One line of JSON with its newline."""

@@ -29,9 +29,11 @@ log = logging.getLogger("tidepool.sidecar")
 class HeldHere(Ticket):
     """A request that waits, and the future of its turn."""
 
-    __slots__ = ("facts", "sent", "turn")
+    __slots__ = ("direct", "facts", "sent", "turn")
 
-    def __init__(self, facts: RequestFacts, estimate: Estimate, now: float, most_seconds: float) -> None:
+    def __init__(
+        self, facts: RequestFacts, estimate: Estimate, now: float, most_seconds: float, *, direct: bool
+    ) -> None:
         own = facts.deadline_seconds
         super().__init__(
             priority=facts.priority,
@@ -45,6 +47,7 @@ class HeldHere(Ticket):
         )
         self.by_own_deadline = own is not None and own <= most_seconds
         self.facts = facts
+        self.direct = direct  # it came by no gateway, and is counted as one that waits
         self.sent = False  # its turn has come
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -68,6 +71,7 @@ class EngineQueue:
         self.entrance: Entrance[HeldHere] = Entrance(Limits(0, 0), pod, nobody)
         self.queue: Queue[HeldHere] = self.entrance.queue
         self.room = Room()
+        self.held_direct = 0  # of those held, as gateways are told: they hold theirs back while the pod is full
         self._limits = Limits(0, 0)
         self._most_seconds = 0.0
         self._pod = pod
@@ -114,13 +118,13 @@ class EngineQueue:
             return False
         return not room.takes(self.sent(), prompt, output)
 
-    def hold(self, facts: RequestFacts, estimate: Estimate) -> HeldHere:
+    def hold(self, facts: RequestFacts, estimate: Estimate, *, direct: bool = False) -> HeldHere:
         """Take a request in, before it is in the ledger; the caller owes a `wait`.
 
         Raises TooLate when it would wait beyond its deadline, QueueFull at a bound. Another one may leave for it.
         """
         now, waiting, limits = self._now(), self._watch.waiting, self._limits
-        held = HeldHere(facts, estimate, now, self._most_seconds)
+        held = HeldHere(facts, estimate, now, self._most_seconds, direct=direct)
         # Those that wait in the engine have places of the queue too.
         self.queue.limits = Limits(max(0, limits.max_waiting - waiting), limits.max_bytes)
         turned, victim = self.entrance.offer(held, now, waiting)
@@ -129,6 +133,7 @@ class EngineQueue:
             raise turned.error
         if victim is not None:
             self._settle(victim, self.entrance.displaced(waiting))
+        self.held_direct += direct
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._go_round(), name="engine-queue")
         return held
@@ -138,7 +143,7 @@ class EngineQueue:
         try:
             await held.turn
         finally:
-            self.queue.remove(held)
+            self._leaves(held)
 
     def release(self) -> None:
         """Let go what the engine has room for; called when something has changed that may make room."""
@@ -156,9 +161,15 @@ class EngineQueue:
 
     def over(self, held: HeldHere, entry: Entry) -> None:
         """A request that was held has ended, before its turn or after: then its tenant pays for what it took."""
-        self.queue.remove(held)
+        self._leaves(held)
         if held.sent:
             self.queue.settle(held, entry.uncached_tokens + entry.output_tokens)
+
+    def _leaves(self, held: HeldHere) -> None:
+        self.queue.remove(held)
+        if held.direct:
+            held.direct = False
+            self.held_direct -= 1
 
     async def close(self) -> None:
         """Whoever waits hears that the sidecar ends."""

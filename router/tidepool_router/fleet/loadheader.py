@@ -18,13 +18,14 @@ _FIELDS = (
     "closed_total",
 )
 # What a release may not know yet; an empty one is None.
-_LATER_FIELDS = ("held", "limit")
+_LATER_FIELDS = ("held", "limit", "held_direct")
 
 
 def write_load_header(report: LoadReport) -> str:
-    """`boot;seq;running;waiting;queued;held;expected;opened;closed` and the later `held;limit`, both requests."""
+    """`boot;seq;running;waiting;queued;held;expected;opened;closed` and the later requests `held;limit;direct`."""
     limit = "" if report.limit is None else str(report.limit)
-    return ";".join([report.boot, *(str(getattr(report, name)) for name in _FIELDS), str(report.held), limit])
+    later = (str(report.held), limit, str(report.held_direct))
+    return ";".join([report.boot, *(str(getattr(report, name)) for name in _FIELDS), *later])
 
 
 def read_load_header(text: str, last: LoadReport | None) -> LoadReport | None:

@@ -69,6 +69,7 @@ class Pod(Candidate):
         "leaving",
         "ledger",
         "limit",
+        "others_waiting",
         "reachable",
         "report",
         "streaming",
@@ -99,6 +100,7 @@ class Pod(Candidate):
         self._told_kv_tokens = self._told_expected_tokens = 0
         self._loaded: LoadedAdapters | None = None  # None: nothing was heard of any
         self.limit = NO_LIMIT  # load_requests at which the pod is full
+        self.others_waiting = 0  # requests that wait there and came by no gateway
         self._busy_at = _NEVER  # when it was last busy, or its rest was last counted
         self._fusion = LoadFusion()
         self._company = company or Company()
@@ -148,6 +150,19 @@ class Pod(Candidate):
         return self.report is not None and adapter in self.report.served_adapters
 
     @property
+    def full(self) -> bool:
+        """One more request would only wait there."""
+        return self.load_requests >= self.limit
+
+    @property
+    def has_turn(self) -> bool:
+        """Full, but with others that came by no gateway and wait there: as many of ours may wait beside them.
+
+        Else those that hold their requests back while the pod is full would never get a place of it.
+        """
+        return self.ledger.unstarted < self.others_waiting
+
+    @property
     def stranded(self) -> bool:
         """Nobody answers at the address any more, or the engine hangs."""
         return not self.reachable or (self.report is not None and self.report.health is Health.HUNG)
@@ -169,6 +184,7 @@ class Pod(Candidate):
         if self._identity is None and report.model:
             self._identity = report.pool, report.model
         self.limit = NO_LIMIT if report.limit is None else report.limit
+        self.others_waiting = report.held_direct
         self.reachable = True
         self.kv_capacity_tokens = report.kv_capacity_tokens or 0
         self.kv_block_tokens = report.kv_block_tokens or 1

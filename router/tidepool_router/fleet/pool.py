@@ -201,7 +201,7 @@ class PoolState:
             pod.ejection.succeeded(now)
         if on_trial:
             self._changed(now)
-        elif self.queue.held and pod.load_requests < pod.limit:
+        elif self.queue.held and (not pod.full or pod.has_turn):
             self._release(now)
 
     def settle(self, held: HeldRequest, entry: Entry) -> None:
@@ -231,7 +231,7 @@ class PoolState:
             self.prefixes.resize(pod.slot, pod.kv_capacity_tokens * self.estimator.bytes_per_token)
         if pod.state(now) is not before:
             self._changed(now)
-        elif self.queue.held and pod.load_requests < pod.limit:
+        elif self.queue.held and (not pod.full or pod.has_turn):
             self._release(now)
 
     def _name_adapters(self) -> None:
@@ -335,9 +335,7 @@ class PoolState:
     def _reserve(
         self, facts: RequestFacts, estimate: Estimate, now: float, exclude: Collection[str] = ()
     ) -> Reservation | None:
-        ready = self._ready_pods(now)
-        if exclude or facts.adapter is not None:
-            ready = self._candidates(facts, now, exclude)
+        ready = self._open_pods(facts, now, exclude)
         if not ready:
             return None
         prefix = _prefix_of(facts)
@@ -345,9 +343,6 @@ class PoolState:
         cached = self._matches(facts, prefix) if picker.uses_matches else NO_MATCHES
         pick = picker.pick(ready, estimate, facts, cached)
         pod = ready[pick.index]
-        # A pod that is full may still be the best choice; when all are, the order is better kept here.
-        if pod.load_requests >= pod.limit and not exclude and all(p.load_requests >= p.limit for p in ready):
-            return None
         if self.record is not None:
             self.record(decision_of(now, self.name, ready, estimate, facts, cached, pick))
         if pick.cached_tokens:
@@ -365,6 +360,19 @@ class PoolState:
             self._stale = True
         self.metrics.picks[pick.reason].value += 1.0
         return Reservation(self, pod, entry, dispatch, pick.reason)
+
+    def _open_pods(self, facts: RequestFacts, now: float, exclude: Collection[str]) -> tuple[Pod, ...]:
+        """Those to pick among. One that is full may still be the best choice; when all are, the order is better
+        kept here, but for our turns where others wait at the pods themselves."""
+        ready = self._ready_pods(now)
+        if exclude or facts.adapter is not None:
+            ready = self._candidates(facts, now, exclude)
+        if exclude:
+            return ready
+        for pod in ready:
+            if not pod.full:
+                return ready
+        return tuple([pod for pod in ready if pod.has_turn])
 
     def _candidates(self, facts: RequestFacts, now: float, exclude: Collection[str]) -> tuple[Pod, ...]:
         """Those that may take a request: of an adapter the pods that tell of it, where any does."""

@@ -143,8 +143,8 @@ class SidecarState:
 
     # Requests.
 
-    def open(self, facts: RequestFacts, now: float) -> tuple[Entry, HeldHere | None]:
-        """Count a request; the caller owes one `close` of the entry.
+    def open(self, facts: RequestFacts, now: float, *, direct: bool = False) -> tuple[Entry, HeldHere | None]:
+        """Count a request; the caller owes one `close` of the entry. `direct`: it came by no gateway.
 
         It goes to the engine now, or has a place in the queue, and goes when `waiting.wait` returns. While
         draining requests are still taken, for lists of endpoints lag. Raises NoPods when the engine cannot take
@@ -156,7 +156,7 @@ class SidecarState:
         estimate, prefix, found = self.cache.look(facts)
         held = None
         if self.waiting.must_wait(estimate):
-            held = self.waiting.hold(facts, estimate)
+            held = self.waiting.hold(facts, estimate, direct=direct)
         self.cache.took_in(prefix, found)
         beside = self.ledger.running
         entry = self.ledger.open(estimate, now, self.estimator.lengths(facts.api))
@@ -235,6 +235,7 @@ class SidecarState:
             stored=self.cache.log.text,
             stored_total=self.cache.log.total,
             variant=self.variant,
+            held_direct=self.waiting.held_direct,
         )
 
     def _kv_exhausted_seconds(self, now: float) -> float | None:

@@ -125,7 +125,8 @@ class Sidecar:
             tell_priority(request, facts)
         now = monotonic()
         try:
-            admitted = state.open(facts, now)  # from here on the exchange owes its close
+            # From here on the exchange owes its close.
+            admitted = state.open(facts, now, direct=GATEWAY_MARK not in request.special)
         except Refused as refused:
             return self._refused(Trip(request, facts, asks, refused), connection)
         if state.hands_over:

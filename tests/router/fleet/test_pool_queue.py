@@ -234,6 +234,32 @@ async def test_a_full_pod_does_not_hold_up_a_pool_that_has_another(clock: Any) -
     assert must_pick(pool).endpoint.key == two.key
 
 
+async def test_of_a_full_pod_at_which_others_wait_as_many_of_ours_wait_beside_them(clock: Any) -> None:
+    """Callers of the pool's Service wait at the pod: while they do it has no room, and ours would never go."""
+    pool = make_pool(clock, 2)
+    alone, visited = pool.pods.values()
+    pool.pod_heard(alone, replace(READY, seq=2, running=5, waiting=3, held=3, limit=5))
+    pool.pod_heard(visited, replace(READY, seq=2, running=5, waiting=3, held=3, limit=5))
+    tasks = await waiting(pool, clock, *[chat(priority=number) for number in (1, 2, 3, 4)])
+    assert pool.queue.held == 4, "whose requests wait there is not told: they may be other gateways'"
+
+    told = replace(READY, seq=3, running=5, waiting=3, held=3, limit=5, held_direct=2)
+    pool.pod_heard(visited, told)
+    await asyncio.sleep(0)
+    went = [task.result() for task in tasks if task.done()]
+    assert [reservation.endpoint.key for reservation in went] == [visited.key] * 2
+    assert [task.done() for task in tasks] == [False, False, True, True], "the higher priorities"
+
+    went[0].entry.first_token(clock.pass_(0.1))
+    pool.tick(clock())
+    assert pool.queue.held == 1, "one of ours has got its place, and another one may wait for the next"
+    pool.pod_heard(visited, replace(told, seq=4, held_direct=0))
+    pool.tick(clock.pass_(0.1))
+    assert pool.queue.held == 1, "nobody else waits there any more"
+    pool.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_an_answer_that_ends_makes_room_for_who_is_held(clock: Any) -> None:
     pool = make_pool(clock, 1)
     pool.pod_heard(first(pool), replace(READY, seq=2, running=0, limit=1))

@@ -56,14 +56,15 @@ def test_a_timeout_below_the_minimum_holds() -> None:
 figures = st.integers(0, 10**9)
 
 
-@given(figures, figures, figures, figures, st.none() | figures)
+@given(figures, figures, figures, figures, st.none() | figures, figures)
 def test_a_load_header_says_what_the_report_says(
-    running: int, queued: int, opened: int, closed: int, limit: int | None
+    running: int, queued: int, opened: int, closed: int, limit: int | None, direct: int
 ) -> None:
     last = LoadReport(pod="p", boot="b", seq=1, health=Health.READY, kv_capacity_tokens=7, held=3, limit=9)
     new = LoadReport(
         pod="p", boot="b", seq=2, health=Health.READY, kv_capacity_tokens=7,
         running=running, queued_tokens=queued, opened_total=opened, closed_total=closed, limit=limit,
+        held_direct=direct,
     )  # fmt: skip
 
     assert read_load_header(write_load_header(new), last) == new
@@ -71,12 +72,13 @@ def test_a_load_header_says_what_the_report_says(
 
 
 def test_a_load_header_of_the_release_before_leaves_what_it_does_not_say() -> None:
-    last = LoadReport(boot="b", seq=1, held=3, limit=9)
+    last = LoadReport(boot="b", seq=1, held=3, limit=9, held_direct=2)
 
-    new = read_load_header("b;2;1;0;0;0;0;1;0", last)
+    for text in ("b;2;1;0;0;0;0;1;0", "b;2;1;0;0;0;0;1;0;3;9"):
+        new = read_load_header(text, last)
 
-    assert new is not None
-    assert (new.running, new.held, new.limit) == (1, 3, 9)
+        assert new is not None
+        assert (new.running, new.held, new.limit, new.held_direct) == (1, 3, 9, 2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from scripted.clients import RawClient, chat, post
 from scripted.peers import counted
-from scripted.routers import RunningRouter, until
+from scripted.routers import RunningRouter, start_gateway, until
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api import contract
 from tidepool_api.routing import Queue, Routing, SidecarSettings
@@ -82,6 +82,69 @@ async def test_what_the_engine_would_only_queue_waits_here_and_goes_by_priority(
         assert one.users[3:] == ["interactive", "batch", "nightly"]
         for client in clients:
             client.leave()
+
+
+@pytest.mark.parametrize("end", ["served", "left", "late"])
+async def test_of_those_that_wait_gateways_are_told_how_many_came_by_none(sidecar: Any, end: str) -> None:
+    one = OneAtATime()
+    async with one.engine:
+        router = await full(sidecar, one, settings=settings(timeout="1s" if end == "late" else "60s"))
+        clients = [RawClient(router.port) for _ in range(6)]
+        for client in clients:
+            await client.__aenter__()
+        for client in clients[:3]:
+            await client.send(post(chat(user="runs")))
+        await until(lambda: len(one.seen) == 3)
+        assert router.state.report().held_direct == 0
+        for client, extra in zip(clients[3:], (b"", b"", b"x-tidepool-gateway: 1\r\n"), strict=True):
+            await client.send(post(chat(user="waits"), extra=extra))
+        await until(lambda: router.state.waiting.queue.held == 3)
+
+        report = router.state.report()
+        assert (report.held, report.held_direct) == (3, 2)
+        if end == "left":
+            for client in clients[3:]:
+                client.leave()
+        elif end == "served":
+            for _ in range(6):
+                one.may_end.release()
+        await until(lambda: router.state.waiting.queue.held == 0)
+        await until(lambda: router.state.report().held_direct == 0)
+        for _ in range(3):
+            one.may_end.release()
+        for client in clients[: 3 if end == "left" else 6]:
+            assert (await client.answer()).status == (503 if end == "late" and client in clients[3:] else 200)
+            client.leave()
+
+
+async def test_whoever_comes_by_a_gateway_is_served_beside_those_who_always_wait_at_the_pod(sidecar: Any) -> None:
+    """Callers of the pool's own Service come again as soon as they are answered: the pod is never without some."""
+    one = OneAtATime()
+    async with one.engine:
+        router = await full(sidecar, one, settings=settings())
+        gateway = await start_gateway(f"http://127.0.0.1:{router.port}")
+
+        async def come_again(port: int, user: str) -> None:
+            async with RawClient(port) as client:
+                while True:
+                    assert (await client.ask(post(chat(user=user)))).status == 200
+
+        direct = [asyncio.create_task(come_again(router.port, "direct")) for _ in range(8)]
+        await until(lambda: router.state.waiting.queue.held == 5)
+        by_gateway = [asyncio.create_task(come_again(gateway.port, "gateway")) for _ in range(8)]
+        try:
+            for asked in range(4, 64):
+                one.may_end.release()
+                await until(lambda asked=asked: len(one.seen) >= asked)
+        finally:
+            for task in (*direct, *by_gateway):
+                task.cancel()
+            await asyncio.gather(*direct, *by_gateway, return_exceptions=True)
+            for _ in range(20):
+                one.may_end.release()
+            await gateway.stop()
+
+        assert one.users.count("gateway") >= 8, "one in eight of sixty at least; it was the first one alone"
 
 
 async def test_a_client_that_leaves_while_its_request_waits_leaves_nothing(sidecar: Any) -> None:
