@@ -207,7 +207,7 @@ def foreseen(
             Moment(end + horizon * step, float(upper[0, column]), float(upper[1, column]))
             for horizon, upper in uppers.items()
         )
-        return Forecast(startup_seconds, moments)
+        return Forecast(startup_seconds, moments, seasoned=(column + 1) * step >= season_seconds)
 
     return at
 

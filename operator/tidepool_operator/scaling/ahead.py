@@ -38,6 +38,9 @@ REFUSED_SECONDS: Final = 30.0
 MOST_PILED: Final = 3.0
 # KV in use says nothing of KV per token while so few tokens are made.
 LEAST_TOKENS: Final = 1.0
+# Share of an engine's time that demand may take at most while no whole season of the pool's past is known: nobody
+# knows its cycle then. Chosen on the tuning part of ServeGen's series of one day (docs/autoscaling.md).
+UNSEASONED_LIMIT: Final = 0.70
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,10 @@ def ahead(
     asked = [
         Ahead(need, moment)
         for moment in moments
-        for need in (_time(moment, spec, memory.capacity), _kv(moment, present, reading, spec))
+        for need in (
+            _time(moment, spec, memory.capacity, seasoned=forecast.seasoned),
+            _kv(moment, present, reading, spec),
+        )
         if need is not None
     ]
     if not asked:
@@ -201,9 +207,9 @@ def _startup(memory: Memory, share: float) -> float | None:
     return seconds[math.ceil(share * len(seconds)) - 1] if seconds else None
 
 
-def _time(moment: Moment, spec: ScalingSpec, capacity: Capacity) -> Need:
+def _time(moment: Moment, spec: ScalingSpec, capacity: Capacity, *, seasoned: bool) -> Need:
     load = capacity.load(moment.prompt_tokens, moment.output_tokens)
-    limit = capacity.limit(spec.time_per_output_token_seconds)
+    limit = min(capacity.limit(spec.time_per_output_token_seconds), 1.0 if seasoned else UNSEASONED_LIMIT)
     return Need(capacity.binding(moment.prompt_tokens, moment.output_tokens), load / limit, "")
 
 

@@ -234,13 +234,14 @@ class Forecast:
     """Demand at moments up to the time that a new pod needs, the last one at or after it.
 
     `startup_seconds` is the 90th percentile of start-ups; `heard` the experts that speak beside last value;
-    `coverage` the share of recent outcomes within the 90 % band.
+    `coverage` the share of recent outcomes within the 90 % band; `seasoned` is whether it rests on a whole season.
     """
 
     startup_seconds: float
     moments: tuple[Moment, ...]
     heard: tuple[str, ...] = ()
     coverage: float = math.nan
+    seasoned: bool = True
 
 
 @dataclass(frozen=True, slots=True)

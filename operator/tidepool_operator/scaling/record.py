@@ -149,4 +149,5 @@ def _forecast(asked: Question, seen: Outlook, row: int) -> Forecast:
         moments=moments,
         heard=seen.heard,
         coverage=float(np.mean(seen.coverage[row : row + 2])),
+        seasoned=asked.record.bins.shape[1] * BIN_SECONDS >= asked.season_seconds,
     )

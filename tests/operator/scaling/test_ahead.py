@@ -1,6 +1,7 @@
 """Decisions by what is expected until a new pod could be ready."""
 
 import dataclasses
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from fakes.readings import GONE, NOBODY, pod, pool
 from fakes.readings import settled as looked_for
 from tidepool_api.scaling import Mode
-from tidepool_operator.scaling.ahead import READING_SECONDS, STARTUP_SECONDS, arriving, started, startup_p90
+from tidepool_operator.scaling.ahead import (
+    READING_SECONDS,
+    STARTUP_SECONDS,
+    UNSEASONED_LIMIT,
+    arriving,
+    started,
+    startup_p90,
+)
 from tidepool_operator.scaling.capacity import PRIOR, SETTLED, Capacity
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import (
@@ -69,6 +77,25 @@ def test_a_pool_grows_before_the_load_comes_and_says_so() -> None:
     )
     assert "asks for 6.5 replicas" in decision.forecast
     assert decision.learned is not None
+
+
+def test_a_pool_whose_first_season_is_not_over_is_given_more_room() -> None:
+    """A forecast of less than a season's past knows no cycle: nearly a third of the engines' time is left."""
+    early = dataclasses.replace(expected(6.0 * ONE), seasoned=False)
+    seasoned, _ = decide(NOW, ready(5, 0.93 * ONE), SPEC, 5, settled(5, NOW), expected(6.0 * ONE))
+    first, _ = decide(NOW, ready(5, 0.93 * ONE), SPEC, 5, settled(5, NOW), early)
+
+    assert (seasoned.replicas, first.replicas) == (6, math.ceil(6.0 * 0.85 / UNSEASONED_LIMIT))
+
+
+def test_what_is_learned_to_be_less_holds_in_the_first_season_too() -> None:
+    low = Capacity(readings=SETTLED, load_limit=0.5)
+    both = [
+        decide(NOW, ready(5, 0.4 * ONE, kv=0.1), SPEC, 5, settled(5, NOW, capacity=low), forecast)[0].replicas
+        for forecast in (expected(4.0 * ONE), dataclasses.replace(expected(4.0 * ONE), seasoned=False))
+    ]
+
+    assert both == [7, 7]
 
 
 def test_prompts_bind_where_they_take_more_of_the_time() -> None:

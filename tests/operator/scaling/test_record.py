@@ -80,6 +80,14 @@ def test_pools_are_forecast_alike_alone_and_together() -> None:
         assert together[name].moments[-1].output_tokens == pytest.approx(alone.moments[-1].output_tokens, rel=1e-9)
 
 
+@pytest.mark.parametrize(("bins", "seasoned"), [(287, False), (288, True)])
+def test_a_forecast_tells_whether_it_rests_on_a_whole_season(bins: int, seasoned: bool) -> None:
+    record = Record(np.ones((3, bins)), last=round(NOW / BIN_SECONDS))
+    made = forecasts({"a": Question(record, 120.0, 15.0, DAY)})
+
+    assert made["a"].seasoned is seasoned
+
+
 def test_a_pool_without_a_past_has_no_forecast() -> None:
     assert forecasts({"new": Question(Record(), 240.0, 5.0, DAY)}) == {}
 
