@@ -217,6 +217,8 @@ def forwarded(kube: Kube, namespace: str, name: str, port: int, kind: str = "svc
     finally:
         child.terminate()
         child.wait(timeout=10)
+        if child.stdout is not None:
+            child.stdout.close()
 
 
 def nodes_offer(kube: Kube, resource: str) -> bool:

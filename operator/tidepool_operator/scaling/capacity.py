@@ -113,8 +113,13 @@ class Capacity:
         if self.readings == 0:
             return "a prior: no reading under load yet"
         base, spread = self.figures[0], math.sqrt(_solved(self.precision, (1.0, 0.0, 0.0))[0])
-        count = int(float(f"{self.readings:.1g}"))
-        return f"some {count} readings; a step takes {1000 * base:.2g} ms, give or take {1000 * spread:.1g}"
+        readings = "one reading" if self.readings == 1 else f"some {_round(self.readings, 1)} readings"
+        return f"{readings}; a step takes {_round(1000 * base, 2)} ms, give or take {_round(1000 * spread, 1)} ms"
+
+
+def _round(value: float, digits: int) -> str:
+    """So many significant digits, without an exponent."""
+    return f"{float(f'{value:.{digits}g}'):g}" if value < 1e5 else f"{value:.0f}"
 
 
 def learned(capacity: Capacity, load: Load) -> Capacity:

@@ -40,6 +40,24 @@ def needed(truth: tuple[float, float, float] | Capacity, load: Load, target: flo
     return (per_prompt * load.prompt_tokens + per_output * load.output_tokens) / (1 - base / target)
 
 
+@pytest.mark.parametrize(
+    ("step_seconds", "readings", "expected"),
+    [
+        (0.085, 1, "one reading; a step takes 85 ms, give or take "),
+        (0.0083, 80, "some 80 readings; a step takes 8.3 ms, give or take "),
+        (0.0083, 4321, "some 4000 readings; "),
+    ],
+)
+def test_what_is_known_of_a_step_is_told_in_plain_numbers(
+    step_seconds: float, readings: int, expected: str
+) -> None:
+    capacity = Capacity(figures=(step_seconds, *PRIOR[1:]), readings=readings)
+    slow = Capacity(precision=(2500.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), readings=readings)
+
+    assert capacity.told().startswith(expected)
+    assert slow.told().endswith("give or take 20 ms"), "it said 2e+01"
+
+
 @pytest.mark.parametrize("wrong", [1 / 3, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(1))
 def test_a_prior_three_times_wrong_is_mended_within_ten_minutes(wrong: float, seed: int) -> None:
