@@ -29,3 +29,5 @@ OLD = frozenset(
 )
 # Shown only by an engine that serves LoRA adapters, which the small model of the tests has none of.
 WITH_ADAPTERS = frozenset({"vllm:lora_requests_info"})
+# Shown only by an engine that hands KV blocks over or takes them; test_two_steps.py reads them of real ones.
+WITH_BLOCKS = frozenset({"vllm:external_prefix_cache_hits_total", "vllm:nixl_xfer_time_seconds"})

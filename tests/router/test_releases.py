@@ -126,6 +126,7 @@ def test_load_headers_are_read_from_releases_with_fewer_and_with_more_figures(re
 
     assert read is not None
     assert (read.seq, read.running, read.queued_tokens, read.closed_total) == (119, 8, 100, 4032)
+    assert (read.held, read.limit, read.held_direct) == ((17, 64, 3) if release == "after" else (0, None, 0))
     assert write_load_header(read).split(";")[:9] == text_of("load-header.before.txt").strip().split(";")
 
 
