@@ -19,6 +19,8 @@ SLOW_BUDGET: Final = 0.05
 FIRST_SECONDS: Final = 5.0
 EACH_SECONDS: Final = 0.1
 _FAST, _SLOW = (14.4, "1h", "5m"), (6.0, "6h", "30m")
+# A gateway speaks of "namespace/name"; a sidecar's scrape adds its namespace beside the name.
+_OF_GATEWAYS, _OF_SIDECARS = 'pool=~".+/.+"', 'pool=~"[^/]+"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,24 @@ def _errors(times: float, *windows: str) -> str:
 
 
 def _slower(name: str, seconds: float, times: float, *windows: str) -> str:
-    """Share of a pool's requests above the bound, as its sidecars measured them."""
-    bound = f'pool=~"[^/]+",le=~"{seconds:g}(\\\\.0)?"'  # Prometheus 3 writes 5.0 where 5 was scraped
-    quick = f"sum by (namespace, pool) (rate({name}_bucket{{{{{bound}}}}}[{{}}]))"
-    every = f'sum by (namespace, pool) (rate({name}_count{{{{pool=~"[^/]+"}}}}[{{}}]))'
+    """Share of a pool's requests above the bound: as gateways measured them, who count their own queue, or else as
+    the pool's sidecars did, which see callers of its own Service too."""
+    found = (_share(name, seconds, times, pools, *windows) for pools in (_OF_GATEWAYS, _OF_SIDECARS))
+    gateways, sidecars = found
+    return f"max by (pool) (({gateways}) or {_named(sidecars)})"
+
+
+def _share(name: str, seconds: float, times: float, pools: str, *windows: str) -> str:
+    bound = f'{pools},le=~"{seconds:g}(\\\\.0)?"'  # Prometheus 3 writes 5.0 where 5 was scraped
+    by = "pool" if pools == _OF_GATEWAYS else "namespace, pool"
+    quick = f"sum by ({by}) (rate({name}_bucket{{{{{bound}}}}}[{{}}]))"
+    every = f"sum by ({by}) (rate({name}_count{{{{{pools}}}}}[{{}}]))"
     return _both(f"1 - {quick} / {every}", times, SLOW_BUDGET, *windows)
+
+
+def _named(sidecars: str) -> str:
+    """Series of sidecars, with a pool named as gateways name it."""
+    return f'label_join({sidecars}, "pool", "/", "namespace", "pool")'
 
 
 def _service_levels() -> tuple[Alert, ...]:
@@ -107,8 +122,7 @@ def _service_levels() -> tuple[Alert, ...]:
                 _slower(first, FIRST_SECONDS, times, *windows),
                 lasts,
                 severity,
-                "{{ $labels.namespace }}/{{ $labels.pool }} answers late: too many requests wait over 5 s for "
-                "their first token",
+                "{{ $labels.pool }} answers late: too many requests wait over 5 s for their first token",
                 "Requests queue, prompts are longer than was planned for, or the prefix cache no longer helps.",
                 f"{reads_status}does not grow (maxReplicas, missing accelerators). Compare "
                 "`tidepool:pool_requests_waiting` with `tidepool:pool_cached_prompt_tokens_per_second`.",
@@ -123,7 +137,7 @@ def _service_levels() -> tuple[Alert, ...]:
             _slower(each, EACH_SECONDS, *_SLOW),
             "15m",
             "warning",
-            "{{ $labels.namespace }}/{{ $labels.pool }} streams slowly: too many requests take over 0.1 s a token",
+            "{{ $labels.pool }} streams slowly: too many requests take over 0.1 s a token",
             "More requests decode at once than the engine has speed for, or the accelerator has slowed down.",
             f"{reads_status}does not grow. Lower `--max-num-seqs`, or set scaling.targets.timePerOutputToken.",
         ),
@@ -153,7 +167,8 @@ def _engines() -> tuple[Alert, ...]:
         ),
         Alert(
             "TidepoolPodsLeftOut",
-            f'sum by (pool) ({contract.METRIC_GATEWAY_ENDPOINTS}{{state=~"ejected|hung"}}) > 0',
+            # One that fails comes back on trial now and then, for a moment.
+            f'max by (pool) (max_over_time({contract.METRIC_GATEWAY_ENDPOINTS}{{state=~"ejected|hung"}}[5m])) > 0',
             "10m",
             "warning",
             "gateways send nothing to some pods of {{ $labels.pool }}: they fail or hang",
@@ -175,7 +190,7 @@ def _engines() -> tuple[Alert, ...]:
 
 def _scaling() -> tuple[Alert, ...]:
     refused, waiting = contract.METRIC_GATEWAY_REFUSED, contract.METRIC_WAITING
-    queue = f'sum by (namespace, pool) ({waiting}{{pool=~"[^/]+"}})'
+    queue = f"sum by (pool) ({contract.METRIC_GATEWAY_HELD} or {_named(f'{waiting}{{{_OF_SIDECARS}}}')})"
     return (
         Alert(
             "TidepoolRequestsRefused",
@@ -192,7 +207,7 @@ def _scaling() -> tuple[Alert, ...]:
             f"{queue} > 10 and deriv({queue}[10m:30s]) > 0",
             "10m",
             "warning",
-            "the queue of {{ $labels.namespace }}/{{ $labels.pool }} has grown for ten minutes",
+            "the queue of {{ $labels.pool }} has grown for ten minutes",
             "Scaling does not keep up: pods wait for accelerators, take long to start, or maxReplicas is reached.",
             "`kubectl get mp NAME`: REPLICAS below DESIRED means that pods do not come; the condition "
             "CapacityAvailable says what lacks.",

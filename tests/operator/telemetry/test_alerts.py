@@ -26,6 +26,11 @@ HEALTHY = {
     f"{TTFT}_count{{{POD}}}": "0+600x80",
     f'{TPOT}_bucket{{{POD},le="0.1"}}': "0+590x80",
     f"{TPOT}_count{{{POD}}}": "0+600x80",
+    f'{TTFT}_bucket{{{GATEWAY},le="5.0"}}': "0+590x80",
+    f"{TTFT}_count{{{GATEWAY}}}": "0+600x80",
+    f'{TPOT}_bucket{{{GATEWAY},le="0.1"}}': "0+590x80",
+    f"{TPOT}_count{{{GATEWAY}}}": "0+600x80",
+    f"{contract.METRIC_GATEWAY_HELD}{{{GATEWAY}}}": "0 20 40 20 0 0x76",
     f"{contract.METRIC_ENGINE_READY}{{{POD}}}": "0x5 1x30 0x5 1x40",  # one start, one restart
     f'{contract.METRIC_GATEWAY_ENDPOINTS}{{{GATEWAY},state="ready"}}': "3x80",
     f'{contract.METRIC_GATEWAY_ENDPOINTS}{{{GATEWAY},state="ejected"}}': "0x20 1x5 0x55",
@@ -75,6 +80,17 @@ FIRING: dict[str, dict[str, str | None]] = {
     "TidepoolLedgerDefect": {f"{contract.METRIC_LATE_CALLS}{{{POD}}}": "0+1x80"},
 }
 
+# The same of requests that wait at gateways while pods are full, and of a pod that comes back on trial at times.
+AT_GATEWAYS: list[tuple[str, dict[str, str | None]]] = [
+    ("TidepoolFirstTokenFast", {f'{TTFT}_bucket{{{GATEWAY},le="5.0"}}': "0+100x80"}),
+    ("TidepoolFirstTokenSlow", {f'{TTFT}_bucket{{{GATEWAY},le="5.0"}}': "0+350x80"}),
+    ("TidepoolQueueGrows", {f"{contract.METRIC_GATEWAY_HELD}{{{GATEWAY}}}": "0x50 0+5x30"}),
+    (
+        "TidepoolPodsLeftOut",
+        {f'{contract.METRIC_GATEWAY_ENDPOINTS}{{{GATEWAY},state="ejected"}}': f"0x59{' 1 1 0' * 7}"},
+    ),
+]
+
 
 def test_every_alert_has_a_case() -> None:
     assert list(FIRING) == [alert.name for alert in alerts.alerts()]
@@ -101,7 +117,7 @@ def test_the_newest_prometheus_takes_them(tmp_path: Path) -> None:
 def test_each_fires_in_its_case_and_none_in_a_healthy_fleet(tmp_path: Path) -> None:
     """By the older promtool: the newer one takes ten times as long over the same."""
     tests = [_case(HEALTHY, {alert.name: False for alert in alerts.alerts()})]
-    for name, changed in FIRING.items():
+    for name, changed in (*FIRING.items(), *AT_GATEWAYS):
         series = {one: values for one, values in {**HEALTHY, **changed}.items() if values is not None}
         tests.append(_case(series, {name: True}))
     suite = {"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": tests}
