@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 FIRES_SECONDS = 240.0
-BARE = "bare"  # a namespace whose quota has no room for a Deployment
+BARE = "bare"  # a namespace whose quota has no room for a Service
 OPERATOR = "tidepool.dev/component=operator"
 # Alert, and the pool that must be named where it names one.
 BY_POOLS = {
@@ -77,8 +77,8 @@ def troubled() -> list[Object]:
 
 
 def bare() -> list[Object]:
-    """Pools whose Deployments the API server refuses."""
-    quota = {"spec": {"hard": {"count/deployments.apps": "0"}}, "metadata": {"name": "none", "namespace": BARE}}
+    """Pools whose Services the API server refuses: of a Deployment that is refused the pool's status tells."""
+    quota = {"spec": {"hard": {"services": "0"}}, "metadata": {"name": "none", "namespace": BARE}}
     pools = [two() for _ in range(12)]
     for number, one in enumerate(pools):
         one["metadata"] = {"name": f"refused-{number}", "namespace": BARE}
