@@ -177,7 +177,8 @@ def _container(pod: str, status: Object, clues: Clues) -> Finding | None:
     where = f"Pod {pod}, container {status['name']}"
     if reason in IMAGE_REASONS:
         why, words = pod_events.image_reason(message, clues.events)
-        return Finding(why, f"{where}: image {status.get('image')}: {words or reason}")
+        image = f"image {status['image']}: " if status.get("image") else ""
+        return Finding(why, f"{where}: {image}{words or reason}")
     if reason == "CreateContainerConfigError":
         return Finding(_config_reason(message), f"{where}: {message}")
     if reason in _START_REASONS:

@@ -438,3 +438,12 @@ def test_only_a_pod_in_trouble_is_asked_about(given: dict[str, Any], expected: s
     found = wanted(pod("p1", "r", **given))
 
     assert (set(found.questions) if found else None) == expected
+
+
+def test_an_image_whose_name_the_kubelet_does_not_tell_yet_is_none_of_none() -> None:
+    engine = {"state": {"waiting": {"reason": "ErrImagePull", "message": 'pull "acme/x:1": not found'}}}
+    told = diagnose(pod("p", "", engine=engine), GPU)
+
+    assert told is not None
+    assert "None" not in told.what
+    assert told.what.endswith('container engine: pull "acme/x:1": not found')
