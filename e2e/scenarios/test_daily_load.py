@@ -8,7 +8,6 @@ hand. FAST of fast_days.py says by how much forecasts hurry; nothing else of the
 
 import contextlib
 import json
-import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,6 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.soak,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif("UNPROVEN" not in os.environ, reason="not seen through yet; try it with UNPROVEN=1"),
 ]
 
 DAY_SECONDS, RISE_SECONDS, DAYS = 1800.0, 300.0, 8
