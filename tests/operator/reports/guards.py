@@ -15,8 +15,9 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2]
 ROOT = TESTS.parent
-# The numbers of the public reports of other operators; 5, 9, 12 and 13 were never given.
-REPORTS = (1, 2, 3, 4, 6, 7, 8, 10, 11, 14, 15)
+# The numbers of the public reports of other operators; 5, 9, 12 and 13 were never given. From 101 on those of
+# other autoscalers, of which 104 and 105 were never given; 112 has those without a number.
+REPORTS = (1, 2, 3, 4, 6, 7, 8, 10, 11, 14, 15, 101, 102, 103, 106, 107, 108, 109, 110, 111, 112)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ _POOL = "operator/tidepool_operator/pool"
 _PLACES = "            surge = min(surge, max(new.replicas + max(0, space.places), base + allowed.asks))\n".strip()
 _ENGINE_ALONE = "    engine, _ = apart(template)\n"
 _BORN_WITH = "router = made_with(new.deployment) if new.deployment is not None and keeps else None"
+_SCALING = "operator/tidepool_operator/scaling"
+_ON_READY_ONES = 'return Need("waiting", count * (1 + more)'
+_FAILURES = "operator/scaling/test_published_failures.py"
+_FORECASTERS = "operator/scaling/test_published_forecaster_failures.py"
 GUARDS = (
     Guard(
         1, "a surge that finds no accelerator waits for ever",
@@ -171,6 +176,119 @@ GUARDS = (
         "operator/cluster/test_operator.py::test_a_refused_pod_template_is_told",
         "operator/tidepool_operator/cluster/client.py",
         "    if message.startswith(_TYPED_PATCH_FAILED):", "    if False:",
+    ),
+    Guard(
+        101, "0/0 of an idle pool is read as a gap, and it never goes down",
+        f"{_FAILURES}::test_a_ratio_of_nothing_to_nothing",
+        f"{_SCALING}/figures.py", "    if any(requests(pod) != 0 for pod, _ in serving):", "    if True:",
+    ),
+    Guard(
+        101, "a count that is not there is read as zero",
+        f"{_FAILURES}::test_zero_only_while_the_scrapes_are_up",
+        f"{_SCALING}/idle.py", "return all(figures.usable(sample) == 0 for sample in must) and not any(",
+        "return not any(figures.usable(sample) for sample in must) and not any(",
+    ),
+    Guard(
+        102, "Prometheus lost is read as no load",
+        f"{_FAILURES}::test_prometheus_lost_at_peak",
+        f"{_SCALING}/figures.py", "        return None\n    return sample.value",
+        "        return 0.0\n    return sample.value",
+    ),
+    Guard(
+        103, "an outage leaves replicas below the floor",
+        f"{_FAILURES}::test_bounds_hold_without_any_estimate",
+        f"{_SCALING}/decide.py", "    if current < spec.min_replicas:",
+        "    if current < spec.min_replicas and reading.ready:",
+    ),
+    Guard(
+        106, "a queue grows beside an empty KV cache",
+        f"{_FAILURES}::test_a_queue_that_grows_beside_an_empty_cache",
+        f"{_SCALING}/needs.py", "        waiting(now, reading, current, memory),\n", "",
+    ),
+    Guard(
+        106, "a metric is renamed, and the pool shrinks",
+        f"{_FAILURES}::test_one_renamed_metric",
+        f"{_SCALING}/figures.py", "if None in (kv_usage(pod), waiting(pod), running(pod))]",
+        "if None in (waiting(pod), running(pod))]",
+    ),
+    Guard(
+        107, "requests in flight are cut when a pool shrinks",
+        "operator/pool/test_plan.py::test_the_least_loaded_pod_is_marked",
+        f"{_POOL}/plan.py", "        marks += choice.marks\n", "",
+    ),
+    Guard(
+        108, "pods that are not ready hold a pool up",
+        f"{_FAILURES}::test_pods_that_are_not_ready",
+        f"{_SCALING}/model.py", "for each in self.counted if each[0].state is PodState.READY)",
+        "for each in self.counted)",
+    ),
+    Guard(
+        108, "pods that find no node lead to more",
+        f"{_FAILURES}::test_unschedulable_pods",
+        f"{_SCALING}/needs.py", _ON_READY_ONES, 'return Need("waiting", current * (1 + more)',
+    ),
+    Guard(
+        108, "one pod's broken metrics stop the pool",
+        f"{_FAILURES}::test_one_pods_broken_metrics",
+        f"{_SCALING}/decide.py", "held_by_gaps = bool(gaps) and raw < current", "held_by_gaps = bool(gaps)",
+    ),
+    Guard(
+        109, "forty scale-ups in a quarter of an hour",
+        f"{_FAILURES}::test_one_step_at_a_time",
+        f"{_SCALING}/needs.py", _ON_READY_ONES, 'return Need("waiting", current * (1 + more)',
+    ),
+    Guard(
+        110, "at zero the metric's source is gone, and refused requests count for nothing",
+        f"{_FAILURES}::test_at_zero_the_gateways_wake",
+        f"{_SCALING}/idle.py", "if held + refused > 0 else None", "if held > 0 else None",
+    ),
+    Guard(
+        111, "a forecast is negative, or no number",
+        f"{_FAILURES}::test_a_forecast_that_is_no_forecast",
+        f"{_SCALING}/ahead.py", "if _sound(moment) and moment.at > now]", "if moment.at > now]",
+    ),
+    Guard(
+        111, "an idle interval is divided by its requests",
+        f"{_FORECASTERS}::test_no_demand_at_all",
+        f"{_SCALING}/forecast.py", "base = np.maximum(loss.pop(LAST_VALUE), 1e-12)", "base = loss.pop(LAST_VALUE)",
+    ),
+    Guard(
+        111, "below two seasons the forecaster raises",
+        f"{_FORECASTERS}::test_less_than_two_seasons",
+        f"{_SCALING}/experts.py", "        if begin >= length:\n            break\n", "",
+    ),
+    Guard(
+        111, "what is foreseen replaces what is measured",
+        f"{_FORECASTERS}::test_a_forecast_moves_the_count",
+        f"{_SCALING}/decide.py",
+        "    if top is not None and alone is not None and alone >= wanted and alone != current:", "    if False:",
+    ),
+    Guard(
+        111, "a pause moves the cycle",
+        f"{_FORECASTERS}::test_a_forecast_is_of_the_right_time",
+        f"{_SCALING}/record.py", "    skipped = min(last - record.last - 1, length)", "    skipped = 0",
+    ),
+    Guard(
+        111, "NaN and infinity are kept as a load",
+        f"{_FORECASTERS}::test_garbage_in_the_past",
+        f"{_SCALING}/record.py",
+        "    if rates is None or not all(math.isfinite(rate) and rate >= 0 for rate in rates):",
+        "    if rates is None:",
+    ),
+    Guard(
+        112, "the last figures of pods that are gone go on to count",
+        f"{_FORECASTERS}::test_the_queue_of_a_pod_that_is_gone",
+        "operator/tidepool_operator/telemetry/series.py",
+        "    pods = tuple(_pod(pool, pod, view) for pod in pool.pods)",
+        "    told = view.snapshot.series[rules.POD_WAITING]\n"
+        "    pods = tuple(_pod(pool, LivePod(name, pool.pods[0].state), view) for _, _, name in told)",
+    ),
+    Guard(
+        112, "a manual edit is undone at once",
+        f"{_FAILURES}::test_a_manual_edit",
+        f"{_SCALING}/decide.py",
+        "    if memory.since is None or current not in (memory.replicas, memory.decided):",
+        "    if memory.since is None:",
     ),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from fakes.readings import GONE, NOBODY, Pool, asked, blind, pod, pool, settled
+from tidepool_operator.scaling.capacity import SETTLED, Capacity
 from tidepool_operator.scaling.decide import decide
 from tidepool_operator.scaling.model import Forecast, Known, Memory, Missing, Moment, PodState, ScalingSpec
 
@@ -145,7 +146,8 @@ def test_a_forecast_that_is_no_forecast_is_not_heard(predicted: float) -> None:
     reading = pool(pod(kv=0.7))
     forecast = Forecast(225.0, (Moment(NOW + 240, predicted, predicted),))
 
-    decision, _ = decide(NOW, reading, ScalingSpec(1, 8, predicts=True), 1, settled(1, NOW), forecast)
+    memory = settled(1, NOW, capacity=Capacity(readings=SETTLED))
+    decision, _ = decide(NOW, reading, ScalingSpec(1, 8, predicts=True), 1, memory, forecast)
 
     assert decision.replicas == 1
 

@@ -17,12 +17,15 @@ NOW = 1_800_000_000.0
 DAY = 86_400.0
 SPEC = ScalingSpec(1, 8, predicts=True)
 FAST = Capacity(readings=SETTLED)
+AWAY = (-1.0, -1.0, -1.0)
 
 
 def record(rates: list[Rates | None], begin: float = NOW) -> Record:
-    """One look a bin."""
+    """One look a bin, and none while the operator is AWAY."""
     made = Record()
     for index, each in enumerate([*rates, None]):
+        if each == AWAY:
+            continue
         made = added(made, begin + BIN_SECONDS * index + 1.0, each, DAY)
     return made
 
@@ -77,7 +80,7 @@ def test_a_forecast_is_of_the_right_time_after_a_pause() -> None:
     rates: list[Rates | None] = [
         (0.0, 200.0 if index % day >= step else 100.0, 1.0) for index in range(3 * day + step - 1)
     ]
-    rates[-14:-2] = [None] * 12
+    rates[-14:-2] = [AWAY] * 12
 
     forecast = foreseen(record(rates))
 
@@ -113,7 +116,7 @@ def test_garbage_in_the_past_is_a_gap() -> None:
     """ai-dynamo/dynamo: NaN and infinity were kept as a load of zero, and the next forecast was half of it."""
     clean: list[Rates | None] = [(100.0, 100.0, 1.0)] * 100
     broken: list[Rates | None] = list(clean)
-    for index, value in ((40, math.nan), (41, math.inf), (42, -5.0), (99, math.nan)):
+    for index, value in ((40, math.nan), (41, math.inf), (98, -5.0), (99, math.nan)):
         broken[index] = (value, value, value)
 
     assert foreseen(record(broken)).moments[0].output_tokens == pytest.approx(
