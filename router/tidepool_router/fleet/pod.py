@@ -154,13 +154,15 @@ class Pod(Candidate):
         """One more request would only wait there."""
         return self.load_requests >= self.limit
 
-    @property
-    def has_turn(self) -> bool:
+    def has_turn(self, most_waiting: int) -> bool:
         """Full, but with others that came by no gateway and wait there: as many of ours may wait beside them.
 
-        Else those that hold their requests back while the pod is full would never get a place of it.
+        Else those that hold their requests back while the pod is full would never get a place of it. Not where its
+        own queue, which takes `most_waiting`, might refuse them.
         """
-        return self.ledger.unstarted < self.others_waiting
+        report = self.report
+        room = report is not None and 2 * report.held < most_waiting
+        return room and self.ledger.unstarted < self.others_waiting
 
     @property
     def stranded(self) -> bool:

@@ -201,7 +201,7 @@ class PoolState:
             pod.ejection.succeeded(now)
         if on_trial:
             self._changed(now)
-        elif self.queue.held and (not pod.full or pod.has_turn):
+        elif self.queue.held and (not pod.full or pod.others_waiting):
             self._release(now)
 
     def settle(self, held: HeldRequest, entry: Entry) -> None:
@@ -231,7 +231,7 @@ class PoolState:
             self.prefixes.resize(pod.slot, pod.kv_capacity_tokens * self.estimator.bytes_per_token)
         if pod.state(now) is not before:
             self._changed(now)
-        elif self.queue.held and (not pod.full or pod.has_turn):
+        elif self.queue.held and (not pod.full or pod.others_waiting):
             self._release(now)
 
     def _name_adapters(self) -> None:
@@ -372,7 +372,8 @@ class PoolState:
         for pod in ready:
             if not pod.full:
                 return ready
-        return tuple([pod for pod in ready if pod.has_turn])
+        most = self.routing.queue.max_waiting
+        return tuple([pod for pod in ready if pod.has_turn(most)])
 
     def _candidates(self, facts: RequestFacts, now: float, exclude: Collection[str]) -> tuple[Pod, ...]:
         """Those that may take a request: of an adapter the pods that tell of it, where any does."""

@@ -260,6 +260,20 @@ async def test_of_a_full_pod_at_which_others_wait_as_many_of_ours_wait_beside_th
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_nobody_is_sent_to_a_queue_that_might_refuse_it(clock: Any) -> None:
+    """A pod whose own queue is full answers 429, which the client would get in place of a later turn."""
+    pool = make_pool(clock, 1)
+    most = pool.routing.queue.max_waiting
+    told = replace(READY, seq=2, running=5, waiting=most // 2, held=most // 2, limit=5, held_direct=most // 2)
+    pool.pod_heard(first(pool), told)
+    (task,) = await waiting(pool, clock, chat())
+    assert pool.queue.held == 1
+
+    fewer = most // 2 - 1
+    pool.pod_heard(first(pool), replace(told, seq=3, waiting=fewer, held=fewer, held_direct=fewer))
+    assert (await task).endpoint.key == first(pool).key
+
+
 async def test_an_answer_that_ends_makes_room_for_who_is_held(clock: Any) -> None:
     pool = make_pool(clock, 1)
     pool.pod_heard(first(pool), replace(READY, seq=2, running=0, limit=1))
