@@ -187,7 +187,7 @@ def _troubles(world: World, tell: Any) -> None:
 
 
 def _look_again(world: World) -> None:
-    """The operator tries what fails after minutes at last, which are not shortened here: somebody edits the pools."""
+    """What fails is tried again after minutes at last, which nothing shortens: somebody edits the pools."""
     now = f"tick={time.monotonic():.0f}"
     world.kube.run("annotate", "modelpools", "--all", "-n", BARE, now, "--overwrite")
 
