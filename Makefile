@@ -97,8 +97,10 @@ bench-tables: setup ## Every table of the router: cost, soak, live quality, simu
 	  --out build/bench/sim-gateways.json $(if $(JOBS),--jobs $(JOBS))
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.page
 
-bench-workflow: setup ## What the engine of workflows costs a step, on both stores; a minute, JSON under build/bench
+bench-workflow: setup ## What workflows cost a step on both stores, policies in the simulator, gateways killed at every boundary (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.workflows
+	PYTHONPATH=tests:e2e $(BIN)/python -m sim.agents $(if $(JOBS),--jobs $(JOBS))
+	PYTHONPATH=tests:e2e $(BIN)/pytest -q -s -m postgres tests/router/workflow/test_takeover.py -k killed_at_every
 
 bench-page: setup ## Keep the last results in tests/bench/results and write docs/benchmarks.md from them
 	PYTHONPATH=tests:e2e $(BIN)/python -m bench.page

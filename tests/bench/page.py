@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import tables as sim_tables
+from sim.agents import report as agents_report
 from sim.score import Score
 from sim.validate import Comparison
 from sim.validate import markdown as validation_markdown
@@ -68,6 +69,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Results, Results], str]]] = {
         lambda results, _: _sim(results, "`python -m sim --tables gateways --rates 1 --seeds 20`"),
     ),
     "workflows": ("Workflows", lambda results, _: workflow_report.cost(results)),
+    "workflows-sim": ("Policies for workflows, in the simulator", lambda results, _: agents_report.page(results)),
     "workflows-live": ("Policies for workflows, live", lambda results, _: workflow_report.live(results)),
     "workflows-growth": ("Workflows for longer", lambda results, _: workflow_report.growth(results)),
     "operator": ("The operator with 500 pools", lambda results, _: operators_report.page(results)),

@@ -5,7 +5,7 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from sim.agents.report import POLICIES, SETTINGS, Figures, as_json, held, measure, table
+from sim.agents.report import POLICIES, SETTINGS, Figures, as_json, measure, table, verdicts
 
 SEEDS = (11, 12, 13)
 RUNS = 400
@@ -31,13 +31,13 @@ def main() -> int:
             print(f"\n{setting.name}: {setting.rate:g} runs a second\n{table(rows)}")
             if not setting.saturated:
                 continue
-            for name, (measured, wanted, holds) in held(rows).items():
-                print(f"  {'holds ' if holds else 'MISSED'} {name} {wanted:g}: {measured:.3f}")
-                missed += [] if holds else [f"{setting.name}: {name} {wanted:g}: {measured:.3f}"]
-    target = Path("build/bench/agents.json")
+            for line in verdicts(rows):
+                print(f"  {line}")
+                missed += [line] if line.endswith("MISSED") else []
+    target = Path("build/bench/workflows-sim.json")
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({**as_json(found), "missed": missed}, indent=1))
-    print(f"\n{len(missed)} missed" if missed else "\nall hold")
+    target.write_text(json.dumps(as_json(found, given.seeds, given.runs), indent=1))
+    print(f"\n{len(missed)} missed" if missed else "\nall held")
     return 0
 
 

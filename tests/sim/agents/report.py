@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from sim.agents.policies import Ours, OursInTurn, RoundRobin, ShortestFirst, ShortestOnOurPools
-from sim.agents.shapes import arrivals
+from sim.agents.shapes import MOST_STAGES, arrivals
 from sim.agents.world import Done, Policy, PoolSpec, World
 from sim.steptime import StepTime
 
@@ -97,6 +97,41 @@ def table(rows: Mapping[str, Figures]) -> str:
     return "\n".join(lines)
 
 
-def as_json(found: Mapping[str, Mapping[str, Figures]]) -> dict[str, Any]:
-    """For build/bench."""
-    return {setting: {policy: asdict(row) for policy, row in rows.items()} for setting, rows in found.items()}
+def as_json(found: Mapping[str, Mapping[str, Figures]], seeds: Sequence[int], runs: int) -> dict[str, Any]:
+    """For build/bench; `runs` a seed."""
+    rows = {setting: {policy: asdict(row) for policy, row in rows.items()} for setting, rows in found.items()}
+    return {"seeds": list(seeds), "runs": runs, "settings": rows}
+
+
+def verdicts(rows: Mapping[str, Figures]) -> list[str]:
+    """Each target of a setting in which engines are saturated, held or missed."""
+    return [
+        f"{name} {wanted:g}: {measured:.3f}: {'held' if holds else 'MISSED'}"
+        for name, (measured, wanted, holds) in held(rows).items()
+    ]
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The section of docs/benchmarks.md, from the JSON."""
+    seeds = ", ".join(map(str, results["seeds"]))
+    lines = [
+        f"`make sim-workflow`; {results['runs']} runs of at most {MOST_STAGES} calls for each of the seeds "
+        f"{seeds}; tests/sim/agents models the engines, whose speeds are made up after their sizes.",
+    ]
+    for setting in SETTINGS:
+        rows = {policy: Figures(**row) for policy, row in results["settings"].get(setting.name, {}).items()}
+        if not rows:
+            continue
+        lines += ["", f"**{setting.name}**, {setting.rate:g} runs a second", ""]
+        if setting.saturated:
+            lines += [*(f"- {line}" for line in verdicts(rows)), ""]
+        lines += [
+            "| policy | mean s | p50 s | p95 s | longest s | ms a token | late | quality |",
+            "|---|---|---|---|---|---|---|---|",
+            *(
+                f"| {policy} | {row.mean:.1f} | {row.p50:.1f} | {row.p95:.1f} | {row.worst:.1f} "
+                f"| {row.ms_a_token:.1f} | {row.late:.1%} | {row.quality:.3f} |"
+                for policy, row in rows.items()
+            ),
+        ]
+    return "\n".join(lines) + "\n"
