@@ -122,3 +122,15 @@ def test_what_the_store_takes_is_not_the_engines() -> None:
     assert cpu.endswith("held")
     assert added == "SQLite: 10.50 ms added a step at p99 beyond the store's commits, at most 10: MISSED"
     assert memory.endswith("held")
+
+
+def test_memory_that_grows_is_told_and_that_which_wavers_is_not() -> None:
+    flat, grows = {"last_mb": 140.0, "first_mb": 140.0}, {"last_mb": 310.0, "first_mb": 140.0}
+    found = {"A": flat | {"mb_a_minute": 0.05}, "B": grows | {"mb_a_minute": 0.5}}
+
+    assert workflow_report.growth_verdicts(found) == [
+        "A: 140.00 MB at the end, at most 300.0: held",
+        "A: 3.00 MB more an hour, at most 7.0: held",
+        "B: 310.00 MB at the end, at most 300.0: MISSED",
+        "B: 30.00 MB more an hour, at most 7.0: MISSED",
+    ]
