@@ -7,6 +7,7 @@ was judged, and a breaker for each host. It is loaded with the first call.
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,9 @@ from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.hosts import Hosts, NotAllowed
 
 if TYPE_CHECKING:
+    from mcp import ClientSession
+    from mcp.types import CallToolResult
+
     from tidepool_router.workflow.mcp_wire import Pinned
 
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -69,6 +73,7 @@ class McpTools:
                 wire.client({"idempotency-key": key, "user-agent": "tidepool"}) as client,
                 Client(streamable_http_client(server, http_client=client), cache=None) as session,
             ):
+                _let_lists_fail(session.session)
                 result = await session.call_tool(tool, dict(arguments))
         except* Exception as group:
             if wire.failure is not None:
@@ -84,6 +89,23 @@ class McpTools:
         if data is None:
             data = data_of(text)
         return text or ("" if data is None else json.dumps(data, ensure_ascii=False)), data
+
+
+def _let_lists_fail(session: "ClientSession") -> None:
+    """Have an answer count where the server cannot list its tools.
+
+    The library asks for the list after a call, for the schema of the answer. The tool has done its work by then,
+    and would do it again in the next try.
+    """
+    from mcp import MCPError
+
+    check = session.validate_tool_result
+
+    async def checked(name: str, result: "CallToolResult") -> None:
+        with suppress(MCPError, ValueError):
+            await check(name, result)
+
+    session.validate_tool_result = checked  # type: ignore[method-assign]
 
 
 def _first(error: BaseException) -> BaseException:

@@ -101,6 +101,17 @@ async def test_what_a_run_made_is_read_back_with_who_made_it(journal: SqlJournal
     assert await journal.recorded("r2") is None
 
 
+async def test_what_is_told_of_a_run_leaves_out_what_its_steps_made_argo_13783(journal: SqlJournal) -> None:
+    await journal.accept(accepted(), "gateway-1", 10.0)
+    await journal.commit("r1", 1, Key("plan"), DONE)
+
+    record, recorded = await journal.find("r1"), await journal.recorded("r1")
+
+    assert record is not None
+    assert record.endings == {Key("plan"): Ending(Phase.SUCCEEDED, output=Output(tokens=12))}
+    assert recorded == (accepted(), {Key("plan"): DONE})
+
+
 async def test_a_lease_that_is_kept_is_not_taken_over(stores: Stores, journal: SqlJournal) -> None:
     await journal.accept(accepted(), "gateway-1", 10.0)
     stores.now = 109.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -29,6 +30,7 @@ class Wiki:
     port: int
     calls: list[Any] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    lists: bool = True  # its tools, when it is asked for them
 
     @property
     def url(self) -> str:
@@ -45,9 +47,15 @@ def wiki() -> Iterator[Wiki]:
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.transport_security import TransportSecuritySettings
 
+    class Server(MCPServer):
+        async def list_tools(self) -> Any:
+            if not here.lists:
+                raise ConnectionError("the list of tools is elsewhere, and that is away")
+            return await super().list_tools()
+
     listening = socket.create_server(("127.0.0.1", 0))
     here = Wiki(listening.getsockname()[1])
-    server = MCPServer("wiki")
+    server = Server("wiki")
 
     def lookup(term: str, context: Context, count: int = 1) -> dict[str, Any]:  # type: ignore[type-arg]
         here.calls.append((term, count))
@@ -189,6 +197,48 @@ async def test_a_server_that_is_down_is_left_alone_kagent_1530() -> None:
         assert failed.value.again
     with pytest.raises(StepFailed, match="left alone"):
         await tools.call(url, "lookup", {}, "key")
+
+
+async def test_a_tool_is_called_once_where_the_list_of_tools_cannot_be_had_kagent_2845(
+    wiki: Wiki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library asks for the list after the call; the tool has done its work by then."""
+    monkeypatch.setattr(wiki, "lists", False)
+    calls = len(wiki.calls)
+    tools = McpTools(wiki.hosts, Breakers())
+
+    assert (await tools.call(wiki.url, "lookup", {"term": "sea"}, "key"))[1] == {"title": "Sea"}
+    assert len(wiki.calls) == calls + 1
+
+
+async def test_a_server_that_is_down_takes_no_tool_from_the_model_kagent_2845(place: Start) -> None:
+    """The model is asked before any tool, and what it may pick stands in the workflow, whatever its servers do."""
+    picks = iter(['{"step": "lookup", "t": "x"}', '{"step": "lookup", "t": "y"}', '{"step": null, "text": "no"}'])
+
+    async def engine(seen: Seen) -> None:
+        await seen.answer(said(next(picks)))
+
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    mcp = {"server": f"http://wiki.tools:{port}/mcp", "tool": "lookup", "arguments": {"term": "{{ pick.t }}"}}
+    spec = {
+        "steps": [
+            {"name": "look", "choose": {"pools": [{"name": "pool"}], "among": ["lookup"]}},
+            {"name": "lookup", "mcp": mcp, "dependency": "Soft"},
+        ],
+        "output": "{{ steps.look.text }}",
+    }
+    here = await place(spec, engine=engine, more_hosts=[f"wiki.tools:{port}"])
+
+    answer = await here.chat()
+
+    assert answer.json()["choices"][0]["message"]["content"] == "no"
+    questions = [json.loads(seen.body) for seen in here.engine.requests]
+    assert len(questions) == 3
+    shapes = [question["response_format"]["json_schema"]["schema"]["anyOf"] for question in questions]
+    assert [shape["properties"]["step"] for shape in shapes[0]] == [{"enum": ["lookup"]}, {"type": "null"}]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert asked(here.engine.requests[2]).startswith("lookup Failed: wiki.tools: ConnectError")
 
 
 async def test_a_call_that_nobody_waits_for_ends(wiki: Wiki) -> None:

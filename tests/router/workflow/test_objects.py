@@ -9,6 +9,9 @@ import pytest
 
 from scripted.routers import until
 from scripted.upstreams import Seen
+from tidepool_router.workflow.core.states import Verdict
+from tidepool_router.workflow.journal import Accepted, Record, Summary
+from tidepool_router.workflow.objects import report
 from tidepool_router.workflow.start import WorkflowRooms
 from workflows.rooms import Place, echo
 
@@ -48,14 +51,21 @@ async def test_an_object_has_one_run_however_often_it_is_asked_for(place: Start,
     assert state.json()["output"] == "<why>"
 
 
-async def test_what_an_object_holds_is_bounded(place: Start, tmp_path: Path) -> None:
+async def test_what_an_object_holds_is_bounded_argo_12802(place: Start, tmp_path: Path) -> None:
     here = await place(SPEC, store=f"sqlite:///{tmp_path}/runs.db")
 
     await ask(here.rooms, "PUT", "/runs/u1", order("x" * 20_000))
     await until(lambda: not here.rooms.workflows.active)
-    _, report = await ask(here.rooms, "PUT", "/runs/u1", order())
+    _, told = await ask(here.rooms, "PUT", "/runs/u1", order())
 
-    assert (len(report["output"]), report["outputCut"]) == (8192, True)
+    assert (len(told["output"]), told["outputCut"]) == (8192, True)
+
+
+def test_a_reason_that_an_object_holds_is_bounded_argo_12802() -> None:
+    run = Accepted("object-u1", "default/research", {}, {}, 100.0, 160.0)
+    end = Summary(run.id, run.workflow, run.created, Verdict.FAILED, "x" * 5000, 112.0)
+
+    assert len(report(Record(run, end, None, {})).reason) == 1024
 
 
 async def test_open_runs_are_told_and_cancelled(place: Start, tmp_path: Path) -> None:
