@@ -6,7 +6,6 @@ the gateway is killed in the middle of a run. Two cores are slow, so the run has
 
 import copy
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,12 +29,7 @@ from scenarios.pools import NAMESPACE, cpu_pool
 from scenarios.streams import Load, Route, figures, load
 from scenarios.world import SYSTEM_NAMESPACE, World
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.soak,
-    pytest.mark.timeout(1500),
-    pytest.mark.skipif("UNPROVEN" not in os.environ, reason="not seen through yet; try it with UNPROVEN=1"),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
 
 FILES = {"tool_server.py": Path(__file__).with_name("tool_server.py")}
 TOOLS = "tools"
