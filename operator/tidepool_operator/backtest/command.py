@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         help="play changes of the pool's settings too, and tell those that pay",
     )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw it; needs tidepool[plot]")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw it; needs the extra plot")
     return parser
 
 
@@ -134,7 +134,7 @@ def _plot(path: Path | None) -> Callable[..., None] | None:
     try:
         from tidepool_operator.backtest.plot import plot
     except ImportError as error:
-        raise ConfigurationError("--plot needs matplotlib: pip install 'tidepool[plot]'") from error
+        raise ConfigurationError("--plot needs matplotlib: pip install '.[plot]' in its clone") from error
     return plot
 
 
