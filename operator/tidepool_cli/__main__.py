@@ -146,7 +146,10 @@ def _run(parsed: argparse.Namespace) -> int:
     name = cluster.create(running.order(parsed.workflow, given))["metadata"]["name"]
     _tell(f"run {name} begins")
     if parsed.no_wait:
-        sys.stdout.write(f"{name}\n")
+        if parsed.output == "json":
+            _print_json({"name": name})
+        else:
+            sys.stdout.write(f"{name}\n")
         return 0
     run = running.wait(cluster, name, parsed.timeout, _tell)
     status = run["status"]

@@ -86,6 +86,15 @@ def test_a_run_is_begun_and_waited_for(
     assert cluster.created[0]["spec"] == {"workflow": "two", "input": {"text": "hi"}}
 
 
+def test_a_run_that_nobody_waits_for_is_named(cluster: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.objects["agentworkflows.tidepool.dev"] = [{"metadata": {"name": "two"}}]
+
+    assert program.main(["run", "two", "--no-wait"]) == 0
+    name = capsys.readouterr().out.strip()
+    assert program.main(["run", "two", "--no-wait", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": name}
+
+
 def test_a_run_that_takes_too_long_goes_on_and_is_named(cluster: Made) -> None:
     cluster.objects[running.RESOURCE] = [{"metadata": {"name": "two-1"}, "status": {"phase": "Running"}}]
 
