@@ -30,6 +30,52 @@ def test_top_prints_once_where_nobody_watches(cluster: Made, capsys: pytest.Capt
     assert "\x1b" not in out
 
 
+def test_top_renews_itself_in_a_terminal_until_it_is_ended(
+    cluster: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        cluster.objects["modelpools.tidepool.dev"] = [pool(desiredReplicas=7)]
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tidepool_cli.__main__.time.sleep", sleep)
+
+    assert program.main(["top"]) == 130
+    first, second = capsys.readouterr().out.split("\x1b[H\x1b[2J\x1b[3J")[1:]
+    assert ("  4  " in first, "  7  " in second) == (True, True)
+    assert program.main(["top", "--once"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured", "reason"),
+    [
+        (True, {}, True, "somebody sees it"),
+        (False, {}, False, "a file or a pipe"),
+        (True, {"NO_COLOR": "1"}, False, "no-color.org"),
+        (True, {"TERM": "dumb"}, False, "a terminal that has none"),
+    ],
+)
+def test_there_are_colours_only_where_somebody_sees_them(
+    terminal: bool,
+    environment: dict[str, str],
+    coloured: bool,
+    reason: str,
+    cluster: Made,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in ({"TERM": "xterm", "NO_COLOR": ""} | environment).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    assert program.main(["explain", "chat"]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is coloured, reason
+
+
 def test_json_is_for_machines(cluster: Made, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["explain", "chat", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "chat"
