@@ -10,7 +10,7 @@ import pytest
 
 from cli.objects import Made, pod, pool
 from tidepool_cli import __main__ as program
-from tidepool_cli import asking, running
+from tidepool_cli import asking, completion, running
 from tidepool_cli.errors import CliError
 from tidepool_cli.kubectl import Kubectl
 
@@ -232,6 +232,19 @@ def test_shells_complete(
 ) -> None:
     assert program.main(["__complete", *typed]) == 0
     assert set(capsys.readouterr().out.split()) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [(["ex"], ["explain"]), (["run", "digest", "--time"], ["--timeout"]), (["nothing"], [])]
+)
+def test_bash_completes_with_what_it_is_given_to_source(words: list[str], found: list[str]) -> None:
+    typed = f'COMP_WORDS=(tidepool "$@"); COMP_CWORD={len(words)}; _tidepool; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    script = f'tidepool() {{ "{sys.executable}" -m tidepool_cli "$@"; }}\n{completion.SCRIPTS["bash"]}\n{typed}'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.stdout.split(), done.stderr) == (found, "")
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
