@@ -19,7 +19,7 @@ setup: $(STAMP) ## Make the virtual environment in .venv from requirements.lock
 
 $(STAMP): pyproject.toml requirements.lock
 	@echo "setup: virtual environment in $(VENV)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
 	@$(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install -q --no-deps -e .

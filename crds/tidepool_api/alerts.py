@@ -48,7 +48,7 @@ class Alert:
 
 def alerts() -> tuple[Alert, ...]:
     """All of them, in the order of the page."""
-    return (*_service_levels(), *_engines(), *_scaling(), *_operator(), *_router())
+    return (*_service_levels(), *_engines(), *_scaling(), *_operator(), *_router(), *_workflows())
 
 
 def alerts_file() -> dict[str, Any]:
@@ -213,6 +213,29 @@ def _scaling() -> tuple[Alert, ...]:
             "CapacityAvailable says what lacks.",
         ),
         Alert(
+            "TidepoolHeldBack",
+            "max by (pool, reason) (tidepool_operator_held_back) > 0",
+            "10m",
+            "warning",
+            "{{ $labels.pool }} has no room for the pods that it wants ({{ $labels.reason }})",
+            "Accelerators are missing, no node takes the pods, or a quota is full. What runs goes on, with the "
+            "load of all.",
+            "`kubectl tidepool explain NAME`, or `kubectl describe mp NAME`: CapacityAvailable and "
+            "status.scaling.refused say how many of what are missing. Add nodes, raise the quota, lower the "
+            "maxReplicas of a pool that can do with fewer, or give this one a higher priority class.",
+        ),
+        Alert(
+            "TidepoolFiguresMissing",
+            "max by (pool) (tidepool_operator_figures_missing) > 0",
+            "10m",
+            "warning",
+            "{{ $labels.pool }} is not scaled: its figures are missing or old",
+            "The operator cannot reach Prometheus, the recording rules are not loaded, or the pods are not "
+            "scraped. A Prometheus that is down altogether sends no alert: watch it from elsewhere.",
+            "`kubectl describe mp NAME`: ScalingActive says what is missing. Check `prometheus.url` of the chart, "
+            "its PodMonitors or scrape configuration, and its rules. The pool keeps its size meanwhile.",
+        ),
+        Alert(
             "TidepoolForecastOff",
             "tidepool_operator_forecast_coverage_ratio < 0.75",
             "1h",
@@ -256,6 +279,18 @@ def _operator() -> tuple[Alert, ...]:
             "the operator's CPU limit if it is at it.",
         ),
         Alert(
+            "TidepoolWatchStale",
+            # The kubelet restarts an operator that is not well, and its gauges begin anew.
+            "max by (namespace, pod) (max_over_time(tidepool_operator_quiet_watches[10m])) > 0",
+            "0m",
+            "warning",
+            "the operator {{ $labels.pod }} was not told of changes in the cluster",
+            "A watch of the API server has gone quiet: a proxy or load balancer between them drops connections "
+            "that rest, or the API server is overloaded. The operator restarts by its liveness probe.",
+            "`kubectl logs --previous` of that pod names the kind. If it comes again, look at what stands between "
+            "operator and API server, and at its timeouts.",
+        ),
+        Alert(
             "TidepoolOrphans",
             "max(tidepool_operator_orphans) > 0",
             "1h",
@@ -288,5 +323,23 @@ def _router() -> tuple[Alert, ...]:
             "a router of {{ $labels.namespace }}/{{ $labels.pool }} counts calls on requests that had ended",
             "A defect of the router; picks may rest on wrong sums.",
             "Restart the pod, and report it with the router's log of that hour.",
+        ),
+    )
+
+
+def _workflows() -> tuple[Alert, ...]:
+    runs = contract.METRIC_WORKFLOW_RUNS
+    failed = f'sum by (workflow) (increase({runs}{{phase="Failed"}}[30m]))'
+    return (
+        Alert(
+            "TidepoolRunsFail",
+            f"{failed} > 3 and {failed} / sum by (workflow) (increase({runs}[30m])) > 0.1",
+            "5m",
+            "warning",
+            "more than a tenth of the runs of {{ $labels.workflow }} fail",
+            "A tool or a pool of it fails, its deadline or budget is too small, or models answer in another form "
+            "than the next step reads.",
+            "`kubectl get awr` or `GET /v1/workflows/NAME/runs` lists runs with their reasons; `tidepool trace "
+            "RUN` and the console show which step failed or took the time.",
         ),
     )

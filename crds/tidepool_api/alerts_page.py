@@ -10,8 +10,9 @@ _HEAD: Final = """\
 # Alerts
 
 `prometheusRule.enabled=true` in the chart's values installs them with the recording rules; a plain Prometheus
-loads charts/tidepool/files/alerts.yaml. Each alert's `runbook_url` leads to its section here. A critical one wants
-somebody now, a warning within the day.
+loads charts/tidepool/files/alerts.yaml. Each alert's `runbook_url` leads to its section here, or to where
+`prometheusRule.runbookUrl` says that you have it. A critical one wants somebody now, a warning
+within the day.
 
 The service levels behind the burn rates: {errors:.0%} of requests may fail, and {slow:.0%} may take longer than
 {first:g} s to their first token, or {token:g} s for each token after it. Where yours are others, copy the rules

@@ -450,6 +450,28 @@ def _operator() -> Dashboard:
                     ),
                     Panel("Work that waits", "short", (Line("max(tidepool_operator_queue_length)", "pools"),)),
                     Panel(
+                        "Watches that have gone quiet",
+                        "short",
+                        (Line("max by (pod) (tidepool_operator_quiet_watches)", "{{pod}}"),),
+                        "Kinds of objects of whose changes an operator is not told.",
+                    ),
+                    Panel(
+                        "Pools that lack room or figures",
+                        "short",
+                        (
+                            Line(
+                                "max by (pool, reason) (tidepool_operator_held_back)",
+                                "{{pool}}: {{reason}}",
+                                rare=True,
+                            ),
+                            Line(
+                                "max by (pool) (tidepool_operator_figures_missing)",
+                                "{{pool}}: no figures",
+                                rare=True,
+                            ),
+                        ),
+                    ),
+                    Panel(
                         "Demand within its forecast band",
                         "percentunit",
                         (Line("tidepool_operator_forecast_coverage_ratio", "{{pool}}", rare=True),),

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -58,6 +59,11 @@ def _debian() -> str | None:
 def _go() -> str | None:
     if shutil.which("go") is None:
         return "Go is not on PATH: install Go 1.21 or newer, Kubernetes is built from source"
+    # From 1.21 on it fetches the release that a module asks for.
+    told = capture(["go", "version"])
+    found = re.search(r"go(\d+)\.(\d+)", told)
+    if found is not None and (int(found[1]), int(found[2])) < (1, 21):
+        return f"its Go is {found[0].removeprefix('go')}: put Go 1.21 or newer first on PATH (https://go.dev/dl)"
     return None
 
 

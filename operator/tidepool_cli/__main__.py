@@ -146,7 +146,10 @@ def _run(parsed: argparse.Namespace) -> int:
     name = cluster.create(running.order(parsed.workflow, given))["metadata"]["name"]
     _tell(f"run {name} begins")
     if parsed.no_wait:
-        sys.stdout.write(f"{name}\n")
+        if parsed.output == "json":
+            _print_json({"name": name})
+        else:
+            sys.stdout.write(f"{name}\n")
         return 0
     run = running.wait(cluster, name, parsed.timeout, _tell)
     status = run["status"]
@@ -197,7 +200,7 @@ def _backtest(arguments: Sequence[str]) -> int:
         from tidepool_operator.backtest.command import main as backtest
     except ImportError as error:
         raise CliError(
-            "backtest plays the operator's own policy; install it: pip install 'tidepool[operator]'"
+            "backtest plays the operator's own policy; install it: pip install '.[operator]' in its clone"
         ) from error
     return backtest(arguments)
 
@@ -208,7 +211,7 @@ def _drawn(command: str) -> Callable[[Sequence[str]], int]:
             from tidepool_router import workflow_command
         except ImportError as error:
             raise CliError(
-                f"{command} draws as the router does; install it: pip install 'tidepool[router]'"
+                f"{command} draws as the router does; install it: pip install '.[router]' in its clone"
             ) from error
         return workflow_command.run([command, *arguments])
 

@@ -54,7 +54,7 @@ def route(url: str, model: str, prompt: str) -> Routed:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise CliError(
             f"no answer from the gateway at {url}: {error}; forward it first "
-            "(kubectl port-forward svc/tidepool-gateway 8080:80) or name it with --url"
+            "(kubectl -n tidepool-system port-forward svc/tidepool-gateway 8080:80) or name it with --url"
         ) from error
     if answer.status_code != httpx.codes.OK:
         raise CliError(f"the gateway answered {answer.status_code}: {_said(answer.text)}")

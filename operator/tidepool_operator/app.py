@@ -12,6 +12,7 @@ from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, 
 from tidepool_operator.errors import ApiError, NotFound
 from tidepool_operator.handlers import Watches
 from tidepool_operator.parts import Parts
+from tidepool_operator.pool.unmet import unmet
 from tidepool_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,9 @@ class Operator:
                 f'forecast_coverage_ratio{{pool="{key}"}}': share
                 for key, share in self.parts.autoscaler.coverage().items()
             },
+            **unmet(self.store.all(MODEL_POOL)),
             "orphans": self.parts.orphans.count,
+            "quiet_watches": len(self.parts.canary.quiet()),
         }
 
     async def _wait_for_kinds(self) -> None:

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -33,6 +34,9 @@ def run(arguments: Sequence[str]) -> int:
     command = commands.add_parser("replay", help="run one again on what its tools answered, and compare")
     command.add_argument("name", help="a run's id")
     for command in commands.choices.values():
+        command.add_argument(
+            "-o", "--output", choices=("text", "json"), default="text", help="json is for machines"
+        )
         command.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default %(default)s)")
     given = parser.parse_args(arguments)
     key = os.environ.get(_KEY)
@@ -40,25 +44,33 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with httpx.Client(base_url=given.url, headers=headers, timeout=_SECONDS, trust_env=False) as client:
             if given.command == "replay":
-                return _replay(client, given.name)
-            text, svg = _graph(client, given.name) if given.command == "graph" else _trace(client, given.name)
+                return _replay(client, given.name, given.output)
+            drawn = _graph(client, given.name) if given.command == "graph" else _trace(client, given.name)
     except SettingsError as error:
         print(f"tidepool-router: {error}", file=sys.stderr)
         return 2
     if given.svg is not None:
-        given.svg.write_text(svg)
+        given.svg.write_text(drawn.svg)
     if given.html is not None:
-        given.html.write_text(drawing.page(given.name, svg))
-    print(text)
+        given.html.write_text(drawing.page(given.name, drawn.svg))
+    print(drawn.text if given.output == "text" else json.dumps(drawn.plain, indent=2))
     return 0
 
 
-def _graph(client: httpx.Client, name: str) -> tuple[str, str]:
+class Drawn(NamedTuple):
+    """The same for people, for browsers and for machines."""
+
+    text: str
+    svg: str
+    plain: Mapping[str, Any]
+
+
+def _graph(client: httpx.Client, name: str) -> Drawn:
     workflow = json.loads(_got(client, f"/v1/workflows/{name}"))
-    return drawing.graph_text(workflow), drawing.graph_svg(workflow)
+    return Drawn(drawing.graph_text(workflow), drawing.graph_svg(workflow), workflow)
 
 
-def _trace(client: httpx.Client, run: str) -> tuple[str, str]:
+def _trace(client: httpx.Client, run: str) -> Drawn:
     run = run.removeprefix("chatcmpl-")
     for workflow in json.loads(_got(client, "/v1/workflows"))["data"]:
         name = str(workflow["name"]).rpartition("/")[2]
@@ -68,11 +80,12 @@ def _trace(client: httpx.Client, run: str) -> tuple[str, str]:
             if not bars:
                 raise SettingsError(f"the gateway does not remember what happened in {run}; ask for a newer run")
             title = f"{name} {run}"
-            return drawing.gantt_text(title, bars), drawing.gantt_svg(title, bars)
+            plain = {"run": run, "workflow": name, "bars": [asdict(bar) for bar in bars]}
+            return Drawn(drawing.gantt_text(title, bars), drawing.gantt_svg(title, bars), plain)
     raise SettingsError(f"no workflow of this gateway has a run {run}; runs are kept for a day")
 
 
-def _replay(client: httpx.Client, run: str) -> int:
+def _replay(client: httpx.Client, run: str, output: str) -> int:
     run = run.removeprefix("chatcmpl-")
     path = next((path for path in _paths(client, run) if client.get(path).status_code == httpx.codes.OK), None)
     if path is None:
@@ -84,6 +97,10 @@ def _replay(client: httpx.Client, run: str) -> int:
     first, second = json.loads(_got(client, path)), _ended(client, f"{path.rpartition('/')[0]}/{again}")
     differs = list(second.get("differs") or ())
     same = not differs and (first["phase"], first["output"]) == (second["phase"], second["output"])
+    if output == "json":
+        told = {"run": run, "again": again, "phase": second["phase"], "reason": second["reason"], "same": same}
+        print(json.dumps({**told, "differs": differs}, indent=2))
+        return 0 if same else 1
     what = "the same result" if same else f"another result: {', '.join(differs[:20]) or 'its output'} differ"
     seed = "" if first.get("seed") is not None else "; it has no seed, so models answer anew"
     print(f"{run} replayed as {again}: {second['phase']} {second['reason']}".rstrip() + f"; {what}{seed}")

@@ -50,6 +50,17 @@ def test_the_recording_rules_are_those_of_the_plain_file(render: Render) -> None
     assert [group for group in plain["groups"] if group["rules"]]
 
 
+def test_runbooks_lead_to_where_the_reader_has_them(render: Render) -> None:
+    page = "https://wiki.example/tidepool/alerts"
+    rule = render({"prometheusRule.enabled": True, "prometheusRule.runbookUrl": page}).one(
+        "PrometheusRule", "demo-tidepool"
+    )
+
+    rules = [one for group in rule["spec"]["groups"] for one in group["rules"] if "alert" in one]
+    links = {one["annotations"]["runbook_url"] for one in rules}
+    assert links == {f"{page}#{one['alert'].lower()}" for one in rules}
+
+
 def test_dashboards_are_config_maps_that_grafanas_sidecar_finds(render: Render) -> None:
     found = render({"dashboards.enabled": True, "dashboards.annotations.grafana_folder": "Tidepool"})
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli.objects import Made, pod, pool
 from tidepool_cli import __main__ as program
-from tidepool_cli import asking, running
+from tidepool_cli import asking, completion, running
 from tidepool_cli.errors import CliError
 from tidepool_cli.kubectl import Kubectl
 
@@ -28,6 +28,52 @@ def test_top_prints_once_where_nobody_watches(cluster: Made, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "chat" in out
     assert "\x1b" not in out
+
+
+def test_top_renews_itself_in_a_terminal_until_it_is_ended(
+    cluster: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        cluster.objects["modelpools.tidepool.dev"] = [pool(desiredReplicas=7)]
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tidepool_cli.__main__.time.sleep", sleep)
+
+    assert program.main(["top"]) == 130
+    first, second = capsys.readouterr().out.split("\x1b[H\x1b[2J\x1b[3J")[1:]
+    assert ("  4  " in first, "  7  " in second) == (True, True)
+    assert program.main(["top", "--once"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured", "reason"),
+    [
+        (True, {}, True, "somebody sees it"),
+        (False, {}, False, "a file or a pipe"),
+        (True, {"NO_COLOR": "1"}, False, "no-color.org"),
+        (True, {"TERM": "dumb"}, False, "a terminal that has none"),
+    ],
+)
+def test_there_are_colours_only_where_somebody_sees_them(
+    terminal: bool,
+    environment: dict[str, str],
+    coloured: bool,
+    reason: str,
+    cluster: Made,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in ({"TERM": "xterm", "NO_COLOR": ""} | environment).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    assert program.main(["explain", "chat"]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is coloured, reason
 
 
 def test_json_is_for_machines(cluster: Made, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +130,15 @@ def test_a_run_is_begun_and_waited_for(
     assert told.out == out
     assert str(status.get("reason", "")) in told.err
     assert cluster.created[0]["spec"] == {"workflow": "two", "input": {"text": "hi"}}
+
+
+def test_a_run_that_nobody_waits_for_is_named(cluster: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.objects["agentworkflows.tidepool.dev"] = [{"metadata": {"name": "two"}}]
+
+    assert program.main(["run", "two", "--no-wait"]) == 0
+    name = capsys.readouterr().out.strip()
+    assert program.main(["run", "two", "--no-wait", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": name}
 
 
 def test_a_run_that_takes_too_long_goes_on_and_is_named(cluster: Made) -> None:
@@ -177,6 +232,19 @@ def test_shells_complete(
 ) -> None:
     assert program.main(["__complete", *typed]) == 0
     assert set(capsys.readouterr().out.split()) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [(["ex"], ["explain"]), (["run", "digest", "--time"], ["--timeout"]), (["nothing"], [])]
+)
+def test_bash_completes_with_what_it_is_given_to_source(words: list[str], found: list[str]) -> None:
+    typed = f'COMP_WORDS=(tidepool "$@"); COMP_CWORD={len(words)}; _tidepool; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    script = f'tidepool() {{ "{sys.executable}" -m tidepool_cli "$@"; }}\n{completion.SCRIPTS["bash"]}\n{typed}'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.stdout.split(), done.stderr) == (found, "")
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:

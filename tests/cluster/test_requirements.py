@@ -32,6 +32,14 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert any("install Go" in problem for problem in requirements.problems())
 
 
+def test_a_compiler_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert any("its Go is 1.19" in problem for problem in requirements.problems())
+
+
 def test_a_full_disk_is_named_with_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     full = shutil.disk_usage(tmp_path)._replace(free=2**30)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)

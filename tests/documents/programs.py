@@ -99,6 +99,7 @@ def _git(command: Command) -> None:
 
 
 def _pip(command: Command) -> None:
+    assert not command.words[-1].startswith("tidepool"), "on PyPI that is another project: install the clone, ."
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {extra for extra in re.findall(r"\[(\w+)\]", command.words[-1]) if extra not in extras} == set()
 

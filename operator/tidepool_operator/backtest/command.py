@@ -1,10 +1,11 @@
 """`tidepool-operator backtest`: a pool's own past against this operator and against sizes and rules of others."""
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,10 +52,14 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"tidepool-operator backtest: {error}\n")
         return 2
     outcomes = outcomes_of(asked)
-    sys.stdout.write(report(outcomes) + "\n")
-    if given.advice:
-        found = [each.told() for each in advice_of(asked, outcomes["tidepool"])]
-        sys.stdout.write("\n".join(["Settings that this past would change:", *(found or ["none"])]) + "\n")
+    advised = advice_of(asked, outcomes["tidepool"]) if given.advice else []
+    if given.output == "json":
+        sys.stdout.write(json.dumps(as_json(outcomes, advised), indent=2) + "\n")
+    else:
+        sys.stdout.write(report(outcomes) + "\n")
+        if given.advice:
+            found = [each.told() for each in advised]
+            sys.stdout.write("\n".join(["Settings that this past would change:", *(found or ["none"])]) + "\n")
     if plot is not None:
         plot(given.plot, asked.demand, asked.engine, asked.targets, asked.startup_seconds, outcomes["tidepool"])
     return 0
@@ -89,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         help="play changes of the pool's settings too, and tell those that pay",
     )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw it; needs tidepool[plot]")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json is for machines")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw it; needs the extra plot")
     return parser
 
 
@@ -134,7 +140,7 @@ def _plot(path: Path | None) -> Callable[..., None] | None:
     try:
         from tidepool_operator.backtest.plot import plot
     except ImportError as error:
-        raise ConfigurationError("--plot needs matplotlib: pip install 'tidepool[plot]'") from error
+        raise ConfigurationError("--plot needs matplotlib: pip install '.[plot]' in its clone") from error
     return plot
 
 
@@ -225,6 +231,15 @@ def _policies(asked: Asked, needs: list[float]) -> dict[str, Callable[[], Policy
         "Dynamo's planner": lambda: Dynamo(share, target, predictor=Arima, **bound),
         "one that knows": lambda: Oracle(needs, demand.begin, demand.tick_seconds, startup, **bound),
     }
+
+
+def as_json(outcomes: dict[str, Outcome], advised: Sequence[Advice]) -> dict[str, Any]:
+    """For machines: what came of each policy, and the settings that would pay."""
+    policies = {
+        name: {"withinTargets": each.service_level, "gpuHours": each.gpu_hours, "changes": each.changes}
+        for name, each in outcomes.items()
+    }
+    return {"policies": policies, "advice": [asdict(each) for each in advised]}
 
 
 def report(outcomes: dict[str, Outcome]) -> str:

@@ -1,5 +1,6 @@
 """A replay: the pool as a flow, the rules of others by their sources' examples, and the command."""
 
+import json
 import math
 import time
 from pathlib import Path
@@ -155,6 +156,20 @@ def test_the_command_plays_a_day_within_seconds(tmp_path: Path, capsys: pytest.C
     assert time.process_time() - begin < 10
     for name in ("tidepool", "always", "HPA on KV", "KEDA", "Knative", "Dynamo", "one that knows"):
         assert name in printed
+
+
+def test_machines_get_what_came_of_each_policy_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{BEGIN + TICK * index},9,1800,900" for index in range(200)]
+    (tmp_path / "history.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    (tmp_path / "pool.yaml").write_text(POOL)
+
+    given = ["backtest", "--pool", str(tmp_path / "pool.yaml"), "--history", str(tmp_path / "history.csv")]
+    assert main([*given, "-o", "json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert {"tidepool", "Dynamo's planner", "one that knows"} <= set(told["policies"])
+    assert told["policies"]["tidepool"]["gpuHours"] > 0
+    assert {frozenset(each) for each in told["advice"]} <= {frozenset(("field", "now", "better", "why"))}
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,22 @@ async def test_health_and_metrics_are_served(live: Live) -> None:
         await live.reason("Starting")
 
         assert await asyncio.to_thread(get, "/healthz") == "ok\n"
-        assert "tidepool_operator_leader 1" in await asyncio.to_thread(get, "/metrics")
+        page = await asyncio.to_thread(get, "/metrics")
+        assert "tidepool_operator_leader 1" in page
+        assert "tidepool_operator_quiet_watches 0" in page
+
+
+async def test_a_pool_that_has_no_figures_to_scale_by_is_a_gauge(live: Live) -> None:
+    async with live.operator() as operator:
+        await serve(live, scaling={"minReplicas": 1, "maxReplicas": 3})
+        await live.reason("MetricsMissing", "ScalingActive")
+
+        def missing() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{operator.health.port}/metrics", timeout=20) as answer:
+                told = f'tidepool_operator_figures_missing{{pool="{live.namespace}/llama"}} 1\n'
+                return told in answer.read().decode()
+
+        await eventually(lambda: asyncio.to_thread(missing), "the gauge says so")
 
 
 async def test_a_workflow_is_ready_as_soon_as_its_pool_is_there(live: Live) -> None:

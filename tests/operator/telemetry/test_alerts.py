@@ -12,7 +12,10 @@ import yaml
 from fakes.prometheus import newer, older
 from tidepool_api import alerts, contract
 
-OPERATOR = {"leader", "reconcile_errors_total", "queue_oldest_seconds", "orphans", "forecast_coverage_ratio"}
+OPERATOR = {
+    *("leader", "reconcile_errors_total", "queue_oldest_seconds", "orphans", "forecast_coverage_ratio"),
+    *("held_back", "figures_missing", "quiet_watches"),
+}
 POD = 'namespace="n",pool="p",pod="a"'
 GATEWAY = 'namespace="t",pod="g",pool="n/p"'
 TTFT, TPOT = contract.METRIC_TTFT, contract.METRIC_TPOT
@@ -43,6 +46,12 @@ HEALTHY = {
     'tidepool_operator_queue_oldest_seconds{pod="o1"}': "0.5x80",
     'tidepool_operator_orphans{pod="o1"}': "0x80",
     'tidepool_operator_forecast_coverage_ratio{pod="o1",pool="n/p"}': "0.9x80",
+    'tidepool_operator_held_back{pod="o1",pool="n/p",reason="InsufficientAccelerators"}': "_x60 1x5 _x15",
+    'tidepool_operator_figures_missing{pod="o1",pool="n/p"}': "1x5 _x75",  # an operator that has just begun
+    'tidepool_operator_quiet_watches{namespace="s",pod="o1"}': "0x80",
+    f'{contract.METRIC_WORKFLOW_RUNS}{{pod="g",workflow="n/w",phase="Succeeded"}}': "0+20x80",
+    f'{contract.METRIC_WORKFLOW_RUNS}{{pod="g",workflow="n/w",phase="Failed"}}': "0+1x80",
+    f'{contract.METRIC_WORKFLOW_RUNS}{{pod="g",workflow="n/rare",phase="Failed"}}': "0x70 2x10",
     f'{contract.METRIC_PROOFS}{{{POD},outcome="gateway"}}': "0+60x80",
     f'{contract.METRIC_PROOFS}{{{POD},outcome="expired"}}': "3x80",
     f"{contract.METRIC_LATE_CALLS}{{{POD}}}": "2x80",
@@ -65,6 +74,10 @@ FIRING: dict[str, dict[str, str | None]] = {
         f'{contract.METRIC_GATEWAY_REFUSED}{{{GATEWAY},reason="queue_count"}}': "5x60 5+1x20"
     },
     "TidepoolQueueGrows": {f"{contract.METRIC_WAITING}{{{POD}}}": "0x50 0+5x30"},
+    "TidepoolHeldBack": {
+        'tidepool_operator_held_back{pod="o1",pool="n/p",reason="InsufficientAccelerators"}': "_x60 1x20"
+    },
+    "TidepoolFiguresMissing": {'tidepool_operator_figures_missing{pod="o1",pool="n/p"}': "_x60 1x20"},
     "TidepoolForecastOff": {'tidepool_operator_forecast_coverage_ratio{pod="o1",pool="n/p"}': "0.6x80"},
     "TidepoolNobodyLeads": {
         'tidepool_operator_leader{pod="o1"}': None,
@@ -75,9 +88,13 @@ FIRING: dict[str, dict[str, str | None]] = {
         'tidepool_operator_reconcile_errors_total{pod="o1",error="Forbidden"}': "0+3x80",
     },
     "TidepoolReconcileLate": {'tidepool_operator_queue_oldest_seconds{pod="o1"}': "0.5x70 300x10"},
+    "TidepoolWatchStale": {'tidepool_operator_quiet_watches{namespace="s",pod="o1"}': "0x74 1x2 0x4"},
     "TidepoolOrphans": {'tidepool_operator_orphans{pod="o1"}': "2x80"},
     "TidepoolCallersUnproven": {f'{contract.METRIC_PROOFS}{{{POD},outcome="expired"}}': "0+30x80"},
     "TidepoolLedgerDefect": {f"{contract.METRIC_LATE_CALLS}{{{POD}}}": "0+1x80"},
+    "TidepoolRunsFail": {
+        f'{contract.METRIC_WORKFLOW_RUNS}{{pod="g",workflow="n/w",phase="Failed"}}': "0+5x80",
+    },
 }
 
 # The same of requests that wait at gateways while pods are full, and of a pod that comes back on trial at times.

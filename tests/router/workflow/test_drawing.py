@@ -83,6 +83,12 @@ async def test_the_command_draws_what_a_gateway_runs(
     assert "summary" in out
     assert "Succeeded" in out
     assert "<svg" in html.read_text()
+    for words, told in (
+        (["graph", "research"], lambda plain: [step["name"] for step in plain["steps"]] == ["summary", "check"]),
+        (["trace", run], lambda plain: {bar["phase"] for bar in plain["bars"]} == {"Succeeded"}),
+    ):
+        assert await asyncio.to_thread(workflow_command.run, [*words, "--url", url, "-o", "json"]) == 0
+        assert told(json.loads(capsys.readouterr().out))
     assert await asyncio.to_thread(workflow_command.run, ["trace", "run-0", "--url", url]) == 2
     assert "no workflow of this gateway has a run run-0" in capsys.readouterr().err
     assert json.loads((await here.client.get("/v1/workflows/research")).text)["steps"][0]["name"] == "summary"

@@ -101,9 +101,9 @@ async def finished(here: Place, **body: Any) -> str:
     return run
 
 
-async def replay(here: Place, run: str) -> int:
+async def replay(here: Place, run: str, *options: str) -> int:
     url = f"http://127.0.0.1:{here.router.port}"
-    return await asyncio.to_thread(workflow_command.run, ["replay", run, "--url", url])
+    return await asyncio.to_thread(workflow_command.run, ["replay", run, "--url", url, *options])
 
 
 @pytest.mark.traffic
@@ -124,6 +124,10 @@ async def test_a_run_with_a_seed_is_replayed_to_the_same_result_without_its_tool
     assert len(set(first)) == len(first)  # each call has its own
     states = [json.loads((await here.client.get(f"{RUNS}/{one}")).text) for one in await ids(here)]
     assert states[0]["output"] == states[1]["output"]
+
+    assert await replay(here, run, "-o", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"], told["same"], told["phase"], told["differs"]) == (run, True, "Succeeded", [])
 
 
 async def ids(here: Place) -> list[str]:
