@@ -2,7 +2,7 @@
 
 Expressions are those of the chart with shorter ranges and waits (fast_alerts.py). The pools run engine doubles
 that misbehave by order. Left out, since nothing from outside brings them about in minutes: TidepoolForecastOff,
-TidepoolReconcileLate, TidepoolLedgerDefect.
+TidepoolFiguresMissing, TidepoolWatchStale, TidepoolReconcileLate, TidepoolLedgerDefect.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scenarios import fast_alerts, stage
+from scenarios import fast_alerts, sight, stage
 from scenarios.arrivals import Arrivals, arriving
 from scenarios.engine_double import FAIL, FLAP, ORDERS
 from scenarios.evidence import BUILD, prometheus_sample
@@ -48,7 +48,25 @@ BY_POOLS = {
     "TidepoolKvNearlyFull": "full",
     "TidepoolRequestsRefused": "refuses",
     "TidepoolCallersUnproven": "two",
+    "TidepoolHeldBack": "huge",
     "TidepoolReconcileFails": "",
+    "TidepoolRunsFail": "",
+}
+# Lines of dashboards that draw while things go wrong.
+RARE = [
+    "Failed requests",
+    "Retries by failure",
+    "Refused, by the bound",
+    "Time held in a queue",
+    "Seconds until KV blocks run out",
+    "Reconciles that failed",
+]
+# Its tool is at a host that nobody allowed.
+FAILS: Object = {
+    "apiVersion": "tidepool.dev/v1alpha1",
+    "kind": "AgentWorkflow",
+    "metadata": {"name": "fails", "namespace": NAMESPACE},
+    "spec": {"steps": [{"name": "look", "http": {"method": "GET", "url": "http://nobody.example/"}}]},
 }
 
 
@@ -71,6 +89,7 @@ def troubled() -> list[Object]:
         pool("slow", {"BASE_SECONDS": 0.3, "PROMPT_SECONDS": 0.05}, ("--max-num-seqs=2",)),
         pool("never", {"LOADING_SECONDS": 100_000}),
         pool("flaps", {}),
+        pool("huge", {}, accelerator={"resource": "nvidia.com/gpu", "count": 64}),
         full,
         pool("refuses", {"BASE_SECONDS": 0.2}, ("--max-num-seqs=1",), routing={"queue": {"maxWaiting": 1}}),
     ]
@@ -100,6 +119,7 @@ def fast(world: World) -> Iterator[None]:
     world.kube.run(
         "delete", "deployments,services,pdb,networkpolicies", "-n", NAMESPACE, "-l", f"{POOL_LABEL}=never"
     )
+    world.kube.run("delete", "agentworkflow", "fails", "-n", NAMESPACE, "--ignore-not-found")
     world.kube.run("delete", "namespace", BARE, "--wait=false")
 
 
@@ -153,7 +173,7 @@ def _order(world: World, pod: Object, order: str) -> None:
 
 
 def _troubles(world: World, tell: Any) -> None:
-    world.kube.apply(*troubled(), *bare())
+    world.kube.apply(*troubled(), *bare(), FAILS)
     for name in ("failing", "slow", "flaps", "full", "refuses"):
         wait_for(f"a pod of {name}", lambda name=name: _ready(world, name), timeout_seconds=90)
     leaves = _ready(world, "two")[0]
@@ -177,9 +197,13 @@ def _troubles(world: World, tell: Any) -> None:
             while missing and time.monotonic() < until:
                 for alert, pools in firing(world).items():
                     if alert in missing and (not missing[alert] or missing[alert] in pools):
-                        tell(alert, f"fires for {missing.pop(alert) or 'the operator'}")
+                        tell(alert, f"fires for {missing.pop(alert) or 'no pool'}")
                 _look_again(world)
+                _runs_fail(world)
                 time.sleep(1.0)
+            if not missing:
+                sight.see_dashboards(world, rare=RARE)
+                tell("dashboards", f"every line of {len(RARE)} panels of things that go wrong draws")
     finally:
         stop.set()
         stranger.join(timeout=20)
@@ -190,6 +214,12 @@ def _look_again(world: World) -> None:
     """What fails is tried again after minutes at last, which nothing shortens: somebody edits the pools."""
     now = f"tick={time.monotonic():.0f}"
     world.kube.run("annotate", "modelpools", "--all", "-n", BARE, now, "--overwrite")
+
+
+def _runs_fail(world: World) -> None:
+    """A run of the workflow, which fails; or, at first, the gateway does not know it yet."""
+    body = {"model": "workflow/fails", "messages": [{"role": "user", "content": "hello"}]}
+    httpx.post(f"{world.gateway_url}/v1/chat/completions", json=body, timeout=10)
 
 
 def _load(world: World, name: str, rate: float, tokens: int) -> Arrivals:
