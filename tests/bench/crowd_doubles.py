@@ -46,12 +46,14 @@ class Prometheus:
     def __init__(self) -> None:
         self.pods: Sequence[tuple[str, str, str]] = ()  # namespace, pool, pod
         self.moving = True
+        self.queries = 0
         self._random = random.Random(1)
 
     async def query(self, request: web.Request) -> web.Response:
         """An instant query: for the records by name; anything else is empty."""
+        self.queries += 1
         form = {**request.query, **(dict(await request.post()) if request.method == "POST" else {})}
-        asked, now = str(form.get("query", "")), time.time()
+        asked, now = str(form.get("query", "")), float(str(form.get("time", time.time())))
         found = [
             {"metric": labels, "value": [now, f"{value:.4f}"]}
             for labels, value in (self._series(now) if rules.POD_KV_USAGE in asked else ())
@@ -61,6 +63,7 @@ class Prometheus:
 
     async def query_range(self, _: web.Request) -> web.Response:
         """No past."""
+        self.queries += 1
         return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": []}})
 
     def _series(self, now: float) -> list[tuple[dict[str, str], float]]:
