@@ -19,6 +19,7 @@ from tidepool_router.workflow.core.learning import Learning
 from tidepool_router.workflow.core.outlook import standing
 from tidepool_router.workflow.core.plan import Plan, StepPlan
 from tidepool_router.workflow.core.run import Entry, Run
+from tidepool_router.workflow.core.spent import Spent
 from tidepool_router.workflow.core.states import (
     Call,
     Compose,
@@ -212,7 +213,8 @@ class Driver:
         now = monotonic()
         waited = time.time() - self.claim.run.created
         stands = standing(self.run, call, self._performer.profiles, waited, now)
-        about = replace(self._about, standing=stands, caller={**self._about.caller, **self._watch.headers(key)})
+        headers, spent = self._watch.tries(key)
+        about = replace(self._about, standing=stands, spent=spent, caller={**self._about.caller, **headers})
         if key.within:
             # A workflow that runs inside has hosts of its own, and was called with no messages.
             about = replace(about, hosts=frame.plan.hosts, messages=() if "#" in key.within else about.messages)
@@ -228,20 +230,21 @@ class Driver:
             done = await self._performer.perform(step, call, frame.values(), about, live)
             self._made.add(key)
             if isinstance(done, Entered):
+                spent.inside = True
                 entry = await self._entry(done)
                 self._inbox.put_nowait(lambda now: self.run.entered(key, call.attempt, entry, now))
             else:
                 await self._done(call, done)
         except StepFailed as failure:
-            await self._failed(call, failure)
+            await self._failed(call, failure, spent)
         except asyncio.CancelledError:
             if key not in self._timed_out:
                 raise
             self._timed_out.discard(key)
             took = f"took longer than its timeout of {step.step.timeout}"
-            await self._failed(call, StepFailed(took, again=True))
+            await self._failed(call, StepFailed(took, again=True), spent)
         except Exception as error:
-            await self._failed(call, StepErrored(_why(error)))
+            await self._failed(call, StepErrored(_why(error)), spent)
         finally:
             self._made.discard(key)
 
@@ -289,11 +292,12 @@ class Driver:
         output = replace(done.output, tokens=tokens)
         await self._end(call.key, Ending(Phase.SUCCEEDED, "", output), _call_told(done))
 
-    async def _failed(self, call: Call, failure: StepFailed) -> None:
+    async def _failed(self, call: Call, failure: StepFailed, spent: Spent) -> None:
         self._made.add(call.key)
         tokens = self._used(call.key, failure.prompt_tokens, failure.output_tokens)
         at = self.run.retry_at(call.key, call.attempt, monotonic()) if failure.again else None
         if at is not None:
+            spent.pauses(monotonic())
             self._tell(
                 {
                     "type": "step",
@@ -322,9 +326,9 @@ class Driver:
         run = self.claim.run.id
         self._learning.ended(key, ending, monotonic())
         frame = self.run.frame(key.within)
-        if frame is not None:
-            self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
         if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):
+            if frame is not None:
+                self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
             self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens, **more)
             self._inbox.put_nowait(lambda now: self.run.ended(key, ending, now))
 

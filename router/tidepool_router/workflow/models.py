@@ -1,9 +1,10 @@
 """LLM steps: which pool answers, the request to it, and its answer, whole or live."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tidepool_router.wire.body import inspect
 from tidepool_router.workflow.core.choice import ranked
 from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.profiles import CallProfile, Profiles
+from tidepool_router.workflow.core.spent import Spent
 from tidepool_router.workflow.core.warming import pays
 from tidepool_router.workflow.failures import StepFailed
 from tidepool_router.workflow.inprocess import AnswerBroke, InProcess
@@ -38,7 +40,10 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a model said, and what it took. `first_seconds`: until the first token, None where it came whole."""
+    """What a model said, and what it took. `first_seconds`: until the first token, None where it came whole.
+
+    `cached_tokens`: of the prompt's, where the engine tells.
+    """
 
     text: str
     prompt_tokens: int
@@ -46,6 +51,7 @@ class Said:
     pool: str
     queue_seconds: float = 0.0
     first_seconds: float | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Asking:
     cheap: bool = False
     seed: int | None = None
     only: str = ""
+    spent: Spent = field(default_factory=lambda: Spent(0.0))
 
     def pool(self, choice: PoolChoice) -> str:
         """A candidate's full name."""
@@ -122,8 +129,23 @@ class Models:
         except (StepFailed, _NextPool):
             self._learn(step, pool, asking, said, began)
             raise
+        finally:
+            queued = 0.0 if said is None else said.queue_seconds
+            asking.spent.asked(monotonic() - began, queued, self._prefill_seconds(said))
         self._learn(step, pool, asking, said, began)
         return said
+
+    def _prefill_seconds(self, said: Said | None) -> float:
+        """Until the first token; of an answer that came whole, what its pool takes for such a prompt.
+
+        Of one that did not come nobody saw a token.
+        """
+        if said is None:
+            return math.inf
+        if said.first_seconds is not None:
+            return said.first_seconds - said.queue_seconds
+        state = self._fleet.pools.get(said.pool)
+        return 0.0 if state is None else (said.prompt_tokens - said.cached_tokens) * state.speed.prefill.slope
 
     def _learn(self, step: str, pool: str, asking: Asking, said: Said | None, began: float) -> None:
         now = monotonic()
@@ -243,6 +265,7 @@ class LiveAnswer:
         self._began = monotonic()
         self._first_seconds: float | None = None
         self.tokens = (0, 0)
+        self._cached = 0
 
     @property
     def began(self) -> bool:
@@ -263,7 +286,8 @@ class LiveAnswer:
         if self._error is not None or not self._done:
             why = self._error or "the answer ended before it was whole"
             raise StepFailed(f"{pool}: {why}", again=not self.began, prompt_tokens=prompt, output_tokens=output)
-        return Said("".join(self._parts), prompt, output, pool, first_seconds=self._first_seconds)
+        text, first = "".join(self._parts), self._first_seconds
+        return Said(text, prompt, output, pool, first_seconds=first, cached_tokens=self._cached)
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]":
@@ -278,6 +302,7 @@ class LiveAnswer:
             return
         if chunk.get("usage"):
             self.tokens = _tokens(chunk["usage"])
+            self._cached = _cached(chunk["usage"])
         for choice in chunk.get("choices") or ():
             text = (choice.get("delta") or {}).get("content")
             if text:
@@ -314,13 +339,19 @@ def _whole(answer: bytes, pool: str) -> Said:
     try:
         read = json.loads(answer)
         text = read["choices"][0]["message"].get("content") or ""
-        return Said(text, *_tokens(read.get("usage") or {}), pool)
+        usage = read.get("usage") or {}
+        return Said(text, *_tokens(usage), pool, cached_tokens=_cached(usage))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise StepFailed(f"{pool} answered what is no chat completion", again=True) from error
 
 
 def _tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     return int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    details = usage.get("prompt_tokens_details")
+    return int(details.get("cached_tokens") or 0) if isinstance(details, Mapping) else 0
 
 
 def _words(answer: bytes) -> str:
