@@ -37,7 +37,7 @@ from tidepool_router.workflow.core.states import (
 )
 from tidepool_router.workflow.core.values import item_read
 from tidepool_router.workflow.core.warming import next_steps, seconds_until
-from tidepool_router.workflow.failures import StepErrored, StepFailed
+from tidepool_router.workflow.failures import TIMED_OUT, StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
 from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped
 from tidepool_router.workflow.watching import Watch
@@ -197,12 +197,12 @@ class Driver:
     def _time_out(self, key: Key) -> None:
         if key not in self._made:  # else it was in time, however long the store takes
             self._timed_out.add(key)
-            self._cut(key)
+            self._cut(key, TIMED_OUT)
 
-    def _cut(self, key: Key | str) -> None:
+    def _cut(self, key: Key | str, why: str | None = None) -> None:
         task = self._tasks.get(key)
         if task is not None:
-            task.cancel()
+            task.cancel(why)
 
     async def _call(self, call: Call) -> None:
         key = call.key

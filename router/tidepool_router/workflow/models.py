@@ -1,9 +1,10 @@
 """LLM steps: which pool answers, the request to it, and its answer, whole or live."""
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
@@ -20,7 +21,7 @@ from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.profiles import CallProfile, Profiles
 from tidepool_router.workflow.core.spent import Spent
 from tidepool_router.workflow.core.warming import pays
-from tidepool_router.workflow.failures import StepFailed
+from tidepool_router.workflow.failures import StepFailed, timed_out
 from tidepool_router.workflow.inprocess import AnswerBroke, InProcess
 from tidepool_router.workflow.pools import offer
 
@@ -85,10 +86,20 @@ class Models:
         self._profiles = profiles
 
     async def ask(
-        self, step: str, llm: Llm, messages: Sequence[Mapping[str, Any]], asking: Asking, live: OnText | None
+        self,
+        step: str,
+        llm: Llm,
+        messages: Sequence[Mapping[str, Any]],
+        asking: Asking,
+        live: OnText | None,
+        fits: Callable[[Said], Awaitable[None]] | None = None,
     ) -> Said:
-        """The answer of the best candidate that gives one; `live` gets its text as it comes. Raises StepFailed."""
+        """The answer of the best candidate that gives one; `live` gets its text as it comes.
+
+        `fits` looks at an answer, and raises StepFailed where it is of no use. Raises StepFailed.
+        """
         failure: StepFailed | None = None
+        prompt_tokens = output_tokens = 0  # of candidates that did not come to an end
         for choice in self._ranked(step, llm, messages, asking):
             name = asking.pool(choice)
             model = self._model_of(name)
@@ -99,10 +110,21 @@ class Models:
                 model, step, llm, messages, stream=live is not None, seed=asking.seed, most=llm.max_tokens
             )
             try:
-                return await self._asked(step, choice.name, body, asking, live)
+                said = await self._asked(step, choice.name, body, asking, live, fits)
             except _NextPool as error:
                 failure = error.failure
+                prompt_tokens += failure.prompt_tokens
+                output_tokens += failure.output_tokens
+            except StepFailed as error:
+                error.prompt_tokens += prompt_tokens
+                error.output_tokens += output_tokens
+                raise
+            else:
+                prompt_tokens += said.prompt_tokens
+                output_tokens += said.output_tokens
+                return replace(said, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         assert failure is not None  # noqa: S101 - there is a candidate at least
+        failure.prompt_tokens, failure.output_tokens = prompt_tokens, output_tokens
         raise failure
 
     async def warm(
@@ -121,17 +143,33 @@ class Models:
         except (Refused, StepFailed, _NextPool):
             return None
 
-    async def _asked(self, step: str, pool: str, body: bytes, asking: Asking, live: OnText | None) -> Said:
+    async def _asked(
+        self,
+        step: str,
+        pool: str,
+        body: bytes,
+        asking: Asking,
+        live: OnText | None,
+        fits: Callable[[Said], Awaitable[None]] | None,
+    ) -> Said:
         began = monotonic()
         said: Said | None = None
+        full = f"{asking.namespace}/{pool}" if asking.namespace else pool
         try:
-            said = await self._ask(body, asking, live, f"{asking.namespace}/{pool}" if asking.namespace else pool)
+            try:
+                said = await self._ask(body, asking, live, full)
+            finally:
+                queued = 0.0 if said is None else said.queue_seconds
+                asking.spent.asked(monotonic() - began, queued, self._prefill_seconds(said))
+            if fits is not None:
+                await fits(said)
         except (StepFailed, _NextPool):
-            self._learn(step, pool, asking, said, began)
+            self._learn(step, pool, asking, None, began)
             raise
-        finally:
-            queued = 0.0 if said is None else said.queue_seconds
-            asking.spent.asked(monotonic() - began, queued, self._prefill_seconds(said))
+        except asyncio.CancelledError as cut:
+            if timed_out(cut):
+                self._learn(step, pool, asking, None, began)
+            raise
         self._learn(step, pool, asking, said, began)
         return said
 
@@ -215,15 +253,17 @@ class Models:
         except AnswerBroke as error:
             tokens = (0, 0) if reader is None else reader.tokens
             again = reader is None or not reader.began
-            raise StepFailed(
-                f"{pool}: {error}", again=again, prompt_tokens=tokens[0], output_tokens=tokens[1]
-            ) from error
+            failure = StepFailed(f"{pool}: {error}", again=again, prompt_tokens=tokens[0], output_tokens=tokens[1])
+            raise (_NextPool(failure) if again else failure) from error
         if status != 200:
             failure = StepFailed(
                 f"{pool} answered {status}: {_words(answer)}", again=status >= 500 or status in _AGAIN
             )
             raise _NextPool(failure) if status in _NEXT_POOL else failure
-        said = _whole(answer, pool) if reader is None else reader.said(pool)
+        try:
+            said = _whole(answer, pool) if reader is None else reader.said(pool)
+        except StepFailed as error:
+            raise (_NextPool(error) if error.again else error) from error
         return replace(said, queue_seconds=queued)
 
 

@@ -210,10 +210,9 @@ class Performer:
             only,
             about.spent,
         )
-        said = await self.models.ask(step.name, llm, messages, asking, live)
-        data = data_of(said.text)
-        if llm.response_format is not None:
-            wrong = await self.checker.wrong(llm.response_format, data, "answer")
+
+        async def fits(said: Said) -> None:
+            wrong = await self.checker.wrong(llm.response_format, data_of(said.text), "answer")
             if wrong is not None:
                 raise StepFailed(
                     f"responseFormat: {wrong}",
@@ -221,6 +220,9 @@ class Performer:
                     prompt_tokens=said.prompt_tokens,
                     output_tokens=said.output_tokens,
                 )
+
+        said = await self.models.ask(step.name, llm, messages, asking, live, fits if llm.response_format else None)
+        data = data_of(said.text)
         tokens = said.prompt_tokens + said.output_tokens
         output = Output(said.text, data, tokens, said.pool, seed)
         return Done(output, said.prompt_tokens, said.output_tokens, said)

@@ -179,6 +179,18 @@ async def test_an_answer_that_would_be_larger_than_it_comes_is_not_read(tool: Sc
     await tools.close()
 
 
+async def test_a_name_that_is_not_known_for_a_moment_is_asked_for_again() -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        raise OSError("temporary failure in name resolution")
+
+    tools = Tools(Hosts(["tool"], resolve=resolve), Breakers())
+
+    with pytest.raises(StepFailed, match="temporary failure") as failed:
+        await tools.call("GET", "http://tool/", None, "key")
+    assert failed.value.again
+    await tools.close()
+
+
 @pytest.mark.parametrize("path", ["a\x0bb", "a\ud800b"], ids=["a control character", "half a surrogate pair"])
 async def test_what_a_template_made_of_a_url_is_told_where_it_is_none(tool: ScriptedEngine, path: str) -> None:
     tools = await calling(tool)
