@@ -283,11 +283,13 @@ class Workflows:
         return await self._stored(self._journal.open_runs(prefix, most))
 
     async def cancel(self, run: str, reason: str) -> None:
-        """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused."""
+        """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused.
+
+        What has returned is written: who takes the run over, should its gateway die now, ends it, too.
+        """
         driver = self.active.get(run)
         if driver is not None:
             driver.cancel(reason)
-            return
         await self._stored(self._journal.ask_to_cancel(run, reason))
 
     def _drive(

@@ -9,7 +9,7 @@ import pytest
 
 from scripted.routers import until
 from scripted.upstreams import Seen
-from workflows.rooms import END, USAGE, Place, asked, delta, echo, http, llm, said
+from workflows.rooms import END, USAGE, Place, asked, delta, echo, found, http, llm, said
 
 Start = Callable[..., Awaitable[Place]]
 pytestmark = pytest.mark.traffic
@@ -330,6 +330,30 @@ async def test_a_run_is_cancelled_by_a_request(place: Start, tmp_path: Path) -> 
     await here.client.get(f"{run}/events")
     state = (await here.client.get(run)).json()
     assert (state["phase"], state["reason"]) == ("Cancelled", "cancelled by a request")
+
+
+async def test_a_cancelled_run_stays_cancelled_when_its_gateway_dies(place: Start, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+
+    async def hang(seen: Seen) -> None:
+        await seen.closed.wait()
+
+    spec = {"onExit": "bye", "steps": [llm("a", "x"), http("bye", "http://tool/")]}
+    here = await place(spec, engine=hang, tool=hang, store=store)
+    run = (await here.client.post("/v1/workflows/research/runs", json={})).json()["id"]
+    await here.engine.arrived.get()
+    assert (await here.client.delete(f"/v1/workflows/research/runs/{run}")).status_code == 202
+    await here.tool.arrived.get()  # its exit step is under way
+    await here.rooms.close()
+
+    here.tool.script = found
+    there = await place(spec, store=store, place=here)
+    await until(lambda: run in there.rooms.workflows.active)
+    await there.client.get(f"/v1/workflows/research/runs/{run}/events")
+
+    state = (await there.client.get(f"/v1/workflows/research/runs/{run}")).json()
+    assert (state["phase"], state["reason"]) == ("Cancelled", "cancelled by a request")
+    assert len(here.engine.requests) == 1
 
 
 async def test_another_gateway_goes_on_from_the_last_committed_step(place: Start, tmp_path: Path) -> None:
