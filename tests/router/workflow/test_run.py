@@ -374,6 +374,52 @@ def test_a_run_that_is_taken_over_goes_on_doing_without() -> None:
     assert run.measures[Measure.SKIP_SOFT] == 7
 
 
+def test_a_run_that_is_taken_over_keeps_what_had_begun_before_its_budget_was_spent() -> None:
+    fan = {"withItems": [1, 2, 3], "maxParallel": 3}
+    plan = planned(
+        {"name": "nice", "dependency": "Soft"},
+        {"name": "sub", "workflow": {"name": "inner"}, **fan},
+        {"name": "look", "choose": {"pools": [{"name": "p"}], "among": ["lookup"]}},
+        {"name": "lookup"},
+        budget={"tokens": 5},
+    )
+    pick = Ending(Phase.SUCCEEDED, output=Output("", {"step": "lookup"}))
+    known = {
+        Key("nice"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=7)),
+        Key("i", None, "sub[1]#1/"): DONE,
+        Key("look", None, "look.1/"): pick,
+        Key("lookup", None, "look.1/"): DONE,
+        Key("look", None, "look.2/"): pick,
+    }
+    run = Run(plan, deadline=60.0, ended_before=known)
+
+    assert called(run.begin(0.0)) == ["sub[1]", "look"]  # of the items that which had begun
+    assert run.works["nice"].phase is Phase.SUCCEEDED
+    assert called(run.entered(Key("look"), 1, Entry(), 0.0)) == ["look.2/lookup"]
+
+
+@pytest.mark.parametrize(("used", "used_last", "verdict"), [(7, 0, "Failed"), (4, 9, "Succeeded")])
+def test_a_run_that_is_taken_over_has_failed_where_its_budget_was_spent(
+    used: int, used_last: int, verdict: str
+) -> None:
+    plan = planned(
+        {"name": "a"},
+        {"name": "bye", "withItems": [1, 2]},
+        budget={"tokens": 5, "onExceeded": "Fail"},
+        onExit="bye",
+    )
+    known = {
+        Key("a"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=used)),
+        Key("bye", 0): Ending(Phase.SUCCEEDED, output=Output("x", tokens=used_last)),
+    }
+    run = Run(plan, deadline=60.0, ended_before=known)
+    run.begin(0.0)
+    run.composed("x", 0.0)
+
+    assert run.verdict == verdict
+    assert run.tokens == used + used_last
+
+
 def test_a_spent_budget_fails_the_run_where_it_shall() -> None:
     run, _ = begun({"name": "a"}, budget={"tokens": 100, "onExceeded": "Fail"})
 

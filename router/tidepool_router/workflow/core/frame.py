@@ -95,6 +95,8 @@ class Frame:
         """Start."""
         for work in self.works.values():
             self._advance(work, now)
+        if self.saving.overspent and self.verdict is Verdict.RUNNING:
+            self._stop(Verdict.FAILED, self.saving.overspent, now)
         self._settle(now)
 
     def expanded(self, step: str, items: Sequence[Any], now: float) -> None:
@@ -250,7 +252,7 @@ class Frame:
             return
         if work.plan.expression is not None and not holds(work.plan.expression, self.works):
             self._end_step(work, Phase.OMITTED, told(work.plan.expression, self.works), now)
-        elif work.plan.soft and self.saves(Measure.SKIP_SOFT):
+        elif work.plan.soft and self.saves(Measure.SKIP_SOFT) and not self.board.began(work.path):
             self._skip_soft(work, now)
         else:
             self._start(work, now)
@@ -316,7 +318,7 @@ class Frame:
         pending = [
             (key, unit)
             for key, unit in work.keyed()
-            if unit.phase is Phase.PENDING and key not in self.board.known
+            if unit.phase is Phase.PENDING and not self.board.began(str(key))
         ]
         if len(pending) == len(work.units):
             del pending[0]
