@@ -4,6 +4,7 @@ An ending is in the journal before the core hears of it, so nothing that builds 
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections import defaultdict
@@ -43,7 +44,8 @@ from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skip
 from tidepool_router.workflow.watching import Watch
 
 _log: Final = logging.getLogger("tidepool.workflow")
-_MOST_BYTES: Final = 16 << 20  # of all outputs of a run
+_MOST_CHARACTERS: Final = 16 << 20  # of all outputs of a run
+_TOO_LONG: Final = "all outputs of the run together are longer than a run may hold; have its steps answer less"
 _MOST_EVENTS: Final = 4096
 # What a follower may be behind; who reads slower than that is let go.
 _MOST_BEHIND: Final = 16_384
@@ -90,7 +92,7 @@ class Driver:
         self._tokens: defaultdict[Key, int] = defaultdict(int)
         self._learning = Learning(self.run, performer.profiles)
         self._watch = watch
-        self._bytes = 0
+        self._characters = sum(len(ending.output.text) for ending in claim.endings.values())
         self._warmed: set[str] = set()
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._over = asyncio.Event()
@@ -174,7 +176,7 @@ class Driver:
                 case Compose(within):
                     self._spawn(f"{within}output", self._compose(within))
                 case Keep(key, ending):
-                    self._spawn(key, self._end(key, ending))
+                    self._spawn(key, self._keep(key, ending))
                 case Stop(key):
                     self._cut(key)
                 case TimeOut(key, _):
@@ -285,9 +287,8 @@ class Driver:
         if isinstance(done, Skipped):
             await self._end(call.key, Ending(Phase.SKIPPED, done.when))
             return
-        self._bytes += len(done.output.text)
-        if self._bytes > _MOST_BYTES:
-            raise StepErrored(f"all outputs of the run together are longer than {_MOST_BYTES} bytes")
+        if self._too_long(done.output, told_apart=done.told_apart):
+            raise StepErrored(_TOO_LONG)
         tokens = self._used(call.key, done.prompt_tokens, done.output_tokens)
         output = replace(done.output, tokens=tokens)
         await self._end(call.key, Ending(Phase.SUCCEEDED, "", output), _call_told(done))
@@ -321,6 +322,17 @@ class Driver:
         if tokens:
             self._inbox.put_nowait(lambda now: self.run.used(tokens, now, key.within))
         return self._tokens[key]
+
+    def _too_long(self, output: Output, *, told_apart: bool = False) -> bool:
+        """Count what a unit made; whether that is more than a run may hold."""
+        self._characters += len(output.text) + (len(json.dumps(output.data)) if told_apart else 0)
+        return self._characters > _MOST_CHARACTERS
+
+    async def _keep(self, key: Key, ending: Ending) -> None:
+        """What is made of others has ended."""
+        if self._too_long(ending.output):
+            ending = Ending(Phase.ERRORED, _TOO_LONG, Output(tokens=ending.output.tokens))
+        await self._end(key, ending)
 
     async def _end(self, key: Key, ending: Ending, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         run = self.claim.run.id

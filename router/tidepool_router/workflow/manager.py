@@ -38,6 +38,7 @@ _T = TypeVar("_T")
 LEASE_SECONDS: Final = 15.0
 _MOST_INPUT_CHARACTERS: Final = 1 << 20
 _MOST_RECENT: Final = 256
+_MOST_RECENT_EVENTS: Final = 65_536  # of all of them; a long run has four thousand
 _MOST_IGNORED: Final = 16  # fields that are named of a workflow
 # Beside a run's spec: those of the workflows that it runs, and what it is a replay of.
 _INSIDE: Final = "workflows"
@@ -338,7 +339,7 @@ class Workflows:
             if self.active.get(driver.claim.run.id) is driver:
                 del self.active[driver.claim.run.id]
             self.recent[driver.claim.run.id] = driver.history
-            if len(self.recent) > _MOST_RECENT:
+            while len(self.recent) > _MOST_RECENT or sum(map(len, self.recent.values())) > _MOST_RECENT_EVENTS:
                 self.recent.popitem(last=False)
 
     async def _go_on(self, claim: Claim) -> None:

@@ -36,12 +36,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A try that succeeded; `said`: by a model."""
+    """A try that succeeded; `said`: by a model. `told_apart`: its data is not read from its text."""
 
     output: Output
     prompt_tokens: int = 0
     output_tokens: int = 0
     said: Said | None = None
+    told_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ class Performer:
         arguments = await self._filled(dict(mcp.arguments or {}), values, "arguments")
         with _called(about.spent):
             text, data = await self.mcp.call(server, mcp.tool, arguments, _key(about.run, call), about.hosts)
-        return Done(Output(text, data))
+        return Done(Output(text, data), told_apart=True)
 
     async def _filled(self, value: Any, values: Mapping[str, Any], field: str) -> Any:  # noqa: ANN401 - JSON
         """A structure with its texts rendered; one that only looks something up is what it finds."""
