@@ -41,6 +41,7 @@ from tidepool_router.workflow.core.warming import next_steps, seconds_until
 from tidepool_router.workflow.failures import TIMED_OUT, StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
 from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped
+from tidepool_router.workflow.telling import past
 from tidepool_router.workflow.watching import Watch
 
 _log: Final = logging.getLogger("tidepool.workflow")
@@ -79,7 +80,8 @@ class Driver:
         left = claim.run.deadline - time.time()
         given = claim.run.input["input"]
         self.run = Run(plan, deadline=monotonic() + left, ended_before=claim.endings, given=given)
-        self.history: list[dict[str, Any]] = []
+        before = {key: ending for key, ending in claim.endings.items() if ending.ended is not None}
+        self.history = past(before, time.time())[:_MOST_EVENTS]
         self.live_step = _live_step(plan)
         self._plans = plans
         self._about = about
@@ -94,6 +96,7 @@ class Driver:
         self._watch = watch
         self._characters = sum(len(ending.output.text) for ending in claim.endings.values())
         self._warmed: set[str] = set()
+        self._first_tries: dict[Key, float] = {}
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._over = asyncio.Event()
 
@@ -128,8 +131,8 @@ class Driver:
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
         """What has happened so far and what happens, until the run is over here."""
         mine: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(_MOST_BEHIND)
-        for past in self.history:
-            mine.put_nowait(past)
+        for earlier in self.history:
+            mine.put_nowait(earlier)
         if self._over.is_set():
             mine.put_nowait(None)
         self._followers.add(mine)
@@ -221,6 +224,7 @@ class Driver:
             # A workflow that runs inside has hosts of its own, and was called with no messages.
             about = replace(about, hosts=frame.plan.hosts, messages=() if "#" in key.within else about.messages)
         self._learning.began(key, now)
+        self._first_tries.setdefault(key, round(time.time(), 3))
         self._tell_step(key, "Running")
         self._cut(f"warm {key.path}")  # it begins; what is not computed yet its own call computes
         if call.attempt == 1 and about.replay is None:
@@ -336,6 +340,7 @@ class Driver:
 
     async def _end(self, key: Key, ending: Ending, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         run = self.claim.run.id
+        ending = replace(ending, began=self._first_tries.pop(key, None), ended=round(time.time(), 3))
         self._learning.ended(key, ending, monotonic())
         frame = self.run.frame(key.within)
         if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):

@@ -376,11 +376,13 @@ async def test_another_gateway_goes_on_from_the_last_committed_step(place: Start
 
     there = await place(spec, store=store, place=here)
     await until(lambda: run in there.rooms.workflows.active)
-    await there.client.get(f"/v1/workflows/research/runs/{run}/events")
+    events = (await there.client.get(f"/v1/workflows/research/runs/{run}/events")).text
 
     state = (await there.client.get(f"/v1/workflows/research/runs/{run}")).json()
     assert (state["phase"], state["output"]) == ("Succeeded", "<<first>>")
     assert [asked(seen) for seen in here.engine.requests] == ["first", "<first>", "<first>"]
+    steps = [json.loads(line[6:]).get("step") for line in events.splitlines() if line]
+    assert steps[:3] == ["a", "a", "b"]  # also what happened before
 
 
 async def test_a_gateway_that_was_too_slow_to_keep_its_run_writes_nothing_to_it(
