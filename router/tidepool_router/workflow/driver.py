@@ -36,7 +36,6 @@ from tidepool_router.workflow.core.states import (
     Stop,
     TimeOut,
 )
-from tidepool_router.workflow.core.values import item_read
 from tidepool_router.workflow.core.warming import next_steps, seconds_until
 from tidepool_router.workflow.failures import TIMED_OUT, StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
@@ -230,8 +229,6 @@ class Driver:
         if call.attempt == 1 and about.replay is None:
             self._warm(frame, key, about)
         live = self._on_text if key.path == self.live_step else None
-        if step.source is not None and isinstance(call.value, Output):
-            call = replace(call, value=item_read(frame.works[step.source].units[key.item or 0]))
         try:
             done = await self._performer.perform(step, call, frame.values(), about, live)
             self._made.add(key)

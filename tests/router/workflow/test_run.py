@@ -70,7 +70,11 @@ def test_items_flow_on_one_by_one_to_a_step_that_takes_them() -> None:
     assert called(first) == ["search[0]", "search[1]"]
     effects = run.ended(Key("search", 1), Ending(Phase.SUCCEEDED, output=Output("found")), 1.0)
     assert called(effects) == ["read[1]"]
-    assert next(effect for effect in effects if isinstance(effect, Call)).value == Output("found")
+    assert next(effect for effect in effects if isinstance(effect, Call)).value == {
+        "text": "found",
+        "json": None,
+        "status": "Succeeded",
+    }
     assert called(run.ended(Key("search", 0), DONE, 2.0)) == ["read[0]", "all[0]"]
 
 

@@ -34,7 +34,7 @@ from tidepool_router.workflow.core.states import (
     Verdict,
 )
 from tidepool_router.workflow.core.texts import data_of
-from tidepool_router.workflow.core.values import steps_read
+from tidepool_router.workflow.core.values import item_read, steps_read
 from tidepool_router.workflow.core.work import StepWork, Unit
 
 MAX_ITEMS: Final = 256
@@ -345,7 +345,7 @@ class Frame:
         """One item of the step's source has ended: it is this step's item now."""
         unit = work.units[index]
         if source.phase is Phase.SUCCEEDED:
-            unit.value, unit.ready = source.output, True
+            unit.value, unit.ready = item_read(source), True
         elif unit.phase is Phase.PENDING:
             unit.phase = Phase.SKIPPED
             unit.reason = f"{work.plan.source}[{index}] is {source.phase}"
