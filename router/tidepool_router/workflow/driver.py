@@ -82,7 +82,7 @@ class Driver:
         before = {key: ending for key, ending in claim.endings.items() if ending.ended is not None}
         self.history = past(before, time.time())[:_MOST_EVENTS]
         self.live_step = _live_step(plan)
-        self._plans = plans
+        self.plans = plans
         self._about = about
         self._performer = performer
         self._journal = journal
@@ -276,7 +276,7 @@ class Driver:
     async def _entry(self, entered: Entered) -> Entry:
         if entered.workflow is None:
             return Entry()
-        plan = self._plans.get(entered.workflow)
+        plan = self.plans.get(entered.workflow)
         if plan is None:
             raise StepErrored(f"there is no workflow {entered.workflow!r}, or it cannot be run")
         wrong = await self._performer.checker.wrong(plan.spec.input, entered.given, "input")

@@ -326,7 +326,7 @@ class Workflows:
                 self._announce(_beside(driver.claim.run.workflow, pool), change)
 
     async def _driven(self, driver: Driver, settle: Callable[[int], None] | None, key: str) -> None:
-        pools = sole_pools(driver.plan, self._performer.profiles)
+        pools = sole_pools(driver.plan, self._performer.profiles, driver.plans)
         self._tell_of(driver, pools, 1)
         try:
             await driver.drive()

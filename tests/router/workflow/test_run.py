@@ -368,6 +368,17 @@ def test_what_runs_inside_does_without_for_the_outer_budget() -> None:
     )
 
 
+def test_an_exit_step_does_without_nothing_whatever_was_used() -> None:
+    run, _ = begun({"name": "a"}, {"name": "bye", "withItems": [1, 2]}, budget={"tokens": 100}, onExit="bye")
+    run.used(120, 1.0)
+    run.ended(Key("a"), DONE, 1.0)
+
+    effects = run.composed("x", 1.0)
+
+    assert called(effects) == ["bye[0]", "bye[1]"]
+    assert not any(effect.cheap for effect in effects if isinstance(effect, Call))
+
+
 def test_a_run_that_is_taken_over_goes_on_doing_without() -> None:
     plan = planned({"name": "a"}, {"name": "b", "depends": "a", "dependency": "Soft"}, budget={"tokens": 5})
     known = {Key("a"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=7))}

@@ -65,10 +65,10 @@ class Frame:
         self._failed: str | None = None  # the first hard step that failed, where the others go on
 
     def saves(self, measure: Measure) -> bool:
-        """Whether it does without this by now, for its own budget or one above."""
-        return measure in self.saving.measures or (
-            self.place.outer is not None and self.place.outer.saves(measure)
-        )
+        """Whether it does without this by now, for its own budget or one above, but in its exit step."""
+        outer = self.place.outer
+        due = measure in self.saving.measures or (outer is not None and outer.saves(measure))
+        return due and self.verdict is Verdict.RUNNING
 
     def step(self, name: str) -> StepPlan:
         """One of its steps. Raises KeyError."""
