@@ -19,4 +19,4 @@ def past(endings: Mapping[Key, Ending], now: float) -> list[dict[str, Any]]:
         if ending.began is not None:
             found.append(step_event(key, Phase.RUNNING, ending.began))
         found.append(step_event(key, ending.phase, now if ending.ended is None else ending.ended, **told))
-    return sorted(found, key=lambda event: event["at"])  # type: ignore[no-any-return]
+    return sorted(found, key=lambda event: event["at"])
