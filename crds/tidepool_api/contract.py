@@ -175,6 +175,7 @@ METRIC_WORKFLOW_RUNS: Final = "tidepool_workflow_runs_total"  # labels: workflow
 METRIC_WORKFLOW_RUN_TIME: Final = "tidepool_workflow_run_duration_seconds"  # labels: workflow
 METRIC_WORKFLOW_STEPS: Final = "tidepool_workflow_steps_total"  # labels: workflow, step, phase
 METRIC_WORKFLOW_STEP_TIME: Final = "tidepool_workflow_step_duration_seconds"  # labels: workflow, step
+METRIC_WORKFLOW_STEP_PARTS: Final = "tidepool_workflow_step_seconds_total"  # labels: workflow, step, part
 METRIC_WORKFLOW_TOKENS: Final = "tidepool_workflow_step_tokens_total"  # labels: workflow, step
 METRIC_WORKFLOW_WARMED: Final = "tidepool_workflow_warmed_tokens_total"  # labels: workflow
 METRIC_WORKFLOW_SAVING: Final = "tidepool_workflow_saving_total"  # labels: workflow, measure

@@ -377,6 +377,19 @@ def _workflows() -> Dashboard:
                         "From its first try to its end, waits between tries included.",
                     ),
                     Panel(
+                        "Where the time of steps goes",
+                        "s",
+                        (
+                            Line(
+                                f"{_rate(contract.METRIC_WORKFLOW_STEP_PARTS, _WORKFLOW, 'workflow, step, part')}"
+                                " / on (workflow, step) group_left "
+                                f"{_rate(contract.METRIC_WORKFLOW_STEPS, _WORKFLOW, 'workflow, step')}",
+                                "{{workflow}}: {{step}} {{part}}",
+                            ),
+                        ),
+                        "Of each step that ended: queue, prefill, decode, tool, pauses between tries, overhead.",
+                    ),
+                    Panel(
                         "Tokens a second",
                         "short",
                         (

@@ -171,7 +171,7 @@ class RunEvent(Document):
 
 
 class RunStory(Document):
-    """One run: `steps` as the store has them, `events` as far as the gateway that answers remembers them."""
+    """One run: `steps` as the store has them, `events` as far as the gateway that answers knows of them."""
 
     summary: RunSummary
     deadline: float | None = None

@@ -10,7 +10,7 @@ import httpx
 
 from scripted.routers import RunningRouter, StartRouter
 from scripted.upstreams import ScriptedEngine, Seen
-from tidepool_api.routing import FleetWorkflow
+from tidepool_api.routing import FleetPool, FleetWorkflow
 from tidepool_router.proxy.gateway import Gateway
 from tidepool_router.workflow.hosts import Hosts
 from tidepool_router.workflow.start import WorkflowRooms
@@ -98,15 +98,18 @@ async def start_rooms(
     place: Place | None = None,
     others: Mapping[str, dict[str, Any]] | None = None,
     more_hosts: Sequence[str] = (),
+    pools: Sequence[str] = (),
 ) -> Place:
     """A place; of another one, where it is given, with the same engine and tool: a second gateway.
 
-    `others`: more workflows, by their names in the namespace.
+    `others`: more workflows, by their names in the namespace. `pools`: more pools before the same engine, whose
+    models have their names.
     """
     engines = place.engine if place else await stack.enter_async_context(ScriptedEngine(engine))
     tools = place.tool if place else await stack.enter_async_context(ScriptedEngine(tool))
     # A bare engine tells of no load.
-    router = await gateway(engines.url, known=0)
+    more = tuple(FleetPool(name=f"default/{name}", models=(name,), endpoints=(engines.url,)) for name in pools)
+    router = await gateway(engines.url, known=0, others=more)
     fleet, services = router.state, router.services
     inner = Gateway(services, fleet, "0")
     allowed = hosts or Hosts([f"tool:{tools.port}", *more_hosts], resolve=loopback, loopback=True)

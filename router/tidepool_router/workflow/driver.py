@@ -4,6 +4,7 @@ An ending is in the journal before the core hears of it, so nothing that builds 
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections import defaultdict
@@ -19,6 +20,7 @@ from tidepool_router.workflow.core.learning import Learning
 from tidepool_router.workflow.core.outlook import standing
 from tidepool_router.workflow.core.plan import Plan, StepPlan
 from tidepool_router.workflow.core.run import Entry, Run
+from tidepool_router.workflow.core.spent import Spent
 from tidepool_router.workflow.core.states import (
     Call,
     Compose,
@@ -34,15 +36,16 @@ from tidepool_router.workflow.core.states import (
     Stop,
     TimeOut,
 )
-from tidepool_router.workflow.core.values import item_read
 from tidepool_router.workflow.core.warming import next_steps, seconds_until
-from tidepool_router.workflow.failures import StepErrored, StepFailed
+from tidepool_router.workflow.failures import TIMED_OUT, StepErrored, StepFailed
 from tidepool_router.workflow.journal import Claim, Fenced, Journal, JournalError, Summary
 from tidepool_router.workflow.steps import About, Done, Entered, Performer, Skipped
+from tidepool_router.workflow.telling import past
 from tidepool_router.workflow.watching import Watch
 
 _log: Final = logging.getLogger("tidepool.workflow")
-_MOST_BYTES: Final = 16 << 20  # of all outputs of a run
+_MOST_CHARACTERS: Final = 16 << 20  # of all outputs of a run
+_TOO_LONG: Final = "all outputs of the run together are longer than a run may hold; have its steps answer less"
 _MOST_EVENTS: Final = 4096
 # What a follower may be behind; who reads slower than that is let go.
 _MOST_BEHIND: Final = 16_384
@@ -76,9 +79,10 @@ class Driver:
         left = claim.run.deadline - time.time()
         given = claim.run.input["input"]
         self.run = Run(plan, deadline=monotonic() + left, ended_before=claim.endings, given=given)
-        self.history: list[dict[str, Any]] = []
+        before = {key: ending for key, ending in claim.endings.items() if ending.ended is not None}
+        self.history = past(before, time.time())[:_MOST_EVENTS]
         self.live_step = _live_step(plan)
-        self._plans = plans
+        self.plans = plans
         self._about = about
         self._performer = performer
         self._journal = journal
@@ -89,8 +93,9 @@ class Driver:
         self._tokens: defaultdict[Key, int] = defaultdict(int)
         self._learning = Learning(self.run, performer.profiles)
         self._watch = watch
-        self._bytes = 0
+        self._characters = sum(len(ending.output.text) for ending in claim.endings.values())
         self._warmed: set[str] = set()
+        self._first_tries: dict[Key, float] = {}
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._over = asyncio.Event()
 
@@ -125,8 +130,8 @@ class Driver:
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
         """What has happened so far and what happens, until the run is over here."""
         mine: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(_MOST_BEHIND)
-        for past in self.history:
-            mine.put_nowait(past)
+        for earlier in self.history:
+            mine.put_nowait(earlier)
         if self._over.is_set():
             mine.put_nowait(None)
         self._followers.add(mine)
@@ -173,7 +178,7 @@ class Driver:
                 case Compose(within):
                     self._spawn(f"{within}output", self._compose(within))
                 case Keep(key, ending):
-                    self._spawn(key, self._end(key, ending))
+                    self._spawn(key, self._keep(key, ending))
                 case Stop(key):
                     self._cut(key)
                 case TimeOut(key, _):
@@ -196,12 +201,12 @@ class Driver:
     def _time_out(self, key: Key) -> None:
         if key not in self._made:  # else it was in time, however long the store takes
             self._timed_out.add(key)
-            self._cut(key)
+            self._cut(key, TIMED_OUT)
 
-    def _cut(self, key: Key | str) -> None:
+    def _cut(self, key: Key | str, why: str | None = None) -> None:
         task = self._tasks.get(key)
         if task is not None:
-            task.cancel()
+            task.cancel(why)
 
     async def _call(self, call: Call) -> None:
         key = call.key
@@ -212,36 +217,37 @@ class Driver:
         now = monotonic()
         waited = time.time() - self.claim.run.created
         stands = standing(self.run, call, self._performer.profiles, waited, now)
-        about = replace(self._about, standing=stands, caller={**self._about.caller, **self._watch.headers(key)})
+        headers, spent = self._watch.tries(key)
+        about = replace(self._about, standing=stands, spent=spent, caller={**self._about.caller, **headers})
         if key.within:
             # A workflow that runs inside has hosts of its own, and was called with no messages.
             about = replace(about, hosts=frame.plan.hosts, messages=() if "#" in key.within else about.messages)
         self._learning.began(key, now)
+        self._first_tries.setdefault(key, round(time.time(), 3))
         self._tell_step(key, "Running")
         self._cut(f"warm {key.path}")  # it begins; what is not computed yet its own call computes
         if call.attempt == 1 and about.replay is None:
             self._warm(frame, key, about)
         live = self._on_text if key.path == self.live_step else None
-        if step.source is not None and isinstance(call.value, Output):
-            call = replace(call, value=item_read(frame.works[step.source].units[key.item or 0]))
         try:
             done = await self._performer.perform(step, call, frame.values(), about, live)
             self._made.add(key)
             if isinstance(done, Entered):
+                spent.inside = True
                 entry = await self._entry(done)
                 self._inbox.put_nowait(lambda now: self.run.entered(key, call.attempt, entry, now))
             else:
                 await self._done(call, done)
         except StepFailed as failure:
-            await self._failed(call, failure)
+            await self._failed(call, failure, spent)
         except asyncio.CancelledError:
             if key not in self._timed_out:
                 raise
             self._timed_out.discard(key)
             took = f"took longer than its timeout of {step.step.timeout}"
-            await self._failed(call, StepFailed(took, again=True))
+            await self._failed(call, StepFailed(took, again=True), spent)
         except Exception as error:
-            await self._failed(call, StepErrored(_why(error)))
+            await self._failed(call, StepErrored(_why(error)), spent)
         finally:
             self._made.discard(key)
 
@@ -270,7 +276,7 @@ class Driver:
     async def _entry(self, entered: Entered) -> Entry:
         if entered.workflow is None:
             return Entry()
-        plan = self._plans.get(entered.workflow)
+        plan = self.plans.get(entered.workflow)
         if plan is None:
             raise StepErrored(f"there is no workflow {entered.workflow!r}, or it cannot be run")
         wrong = await self._performer.checker.wrong(plan.spec.input, entered.given, "input")
@@ -282,18 +288,18 @@ class Driver:
         if isinstance(done, Skipped):
             await self._end(call.key, Ending(Phase.SKIPPED, done.when))
             return
-        self._bytes += len(done.output.text)
-        if self._bytes > _MOST_BYTES:
-            raise StepErrored(f"all outputs of the run together are longer than {_MOST_BYTES} bytes")
+        if self._too_long(done.output, told_apart=done.told_apart):
+            raise StepErrored(_TOO_LONG)
         tokens = self._used(call.key, done.prompt_tokens, done.output_tokens)
         output = replace(done.output, tokens=tokens)
         await self._end(call.key, Ending(Phase.SUCCEEDED, "", output), _call_told(done))
 
-    async def _failed(self, call: Call, failure: StepFailed) -> None:
+    async def _failed(self, call: Call, failure: StepFailed, spent: Spent) -> None:
         self._made.add(call.key)
         tokens = self._used(call.key, failure.prompt_tokens, failure.output_tokens)
         at = self.run.retry_at(call.key, call.attempt, monotonic()) if failure.again else None
         if at is not None:
+            spent.pauses(monotonic())
             self._tell(
                 {
                     "type": "step",
@@ -318,13 +324,25 @@ class Driver:
             self._inbox.put_nowait(lambda now: self.run.used(tokens, now, key.within))
         return self._tokens[key]
 
+    def _too_long(self, output: Output, *, told_apart: bool = False) -> bool:
+        """Count what a unit made; whether that is more than a run may hold."""
+        self._characters += len(output.text) + (len(json.dumps(output.data)) if told_apart else 0)
+        return self._characters > _MOST_CHARACTERS
+
+    async def _keep(self, key: Key, ending: Ending) -> None:
+        """What is made of others has ended."""
+        if self._too_long(ending.output):
+            ending = Ending(Phase.ERRORED, _TOO_LONG, Output(tokens=ending.output.tokens))
+        await self._end(key, ending)
+
     async def _end(self, key: Key, ending: Ending, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         run = self.claim.run.id
+        ending = replace(ending, began=self._first_tries.pop(key, None), ended=round(time.time(), 3))
         self._learning.ended(key, ending, monotonic())
         frame = self.run.frame(key.within)
-        if frame is not None:
-            self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
         if await self._written(lambda: self._journal.commit(run, self.claim.fence, key, ending)):
+            if frame is not None:
+                self._watch.unit(frame.plan.name, frame.step(key.step), key, ending)
             self._tell_step(key, ending.phase.value, reason=ending.reason, tokens=ending.output.tokens, **more)
             self._inbox.put_nowait(lambda now: self.run.ended(key, ending, now))
 

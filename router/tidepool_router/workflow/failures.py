@@ -1,6 +1,17 @@
 """How one try of a step fails."""
 
+import asyncio
+from typing import Final
+
 from tidepool_router.errors import RouterError
+
+# Why a try is cut whose own time is over; every other one is cut because nobody waits for it any more.
+TIMED_OUT: Final = "timed out"
+
+
+def timed_out(cut: asyncio.CancelledError) -> bool:
+    """Whether who was called took too long, and has failed."""
+    return cut.args == (TIMED_OUT,)
 
 
 class StepFailed(RouterError):

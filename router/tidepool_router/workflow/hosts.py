@@ -9,8 +9,7 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,6 +21,7 @@ _METADATA: Final = frozenset(
     ipaddress.ip_address(text)
     for text in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
 )
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PORTS: Final = {"http": 80, "https": 443}
 _SECONDS: Final = 5.0
 
@@ -37,7 +37,8 @@ class Unresolved(NotAllowed):
 class Hosts:
     """`allowed`: names as `search.tools`, `*.tools` or `search.tools:8080`; without a port, 80 and 443 are meant.
 
-    `forbidden`: addresses that are never called beside loopback, link-local and metadata ones: the API server's.
+    `forbidden`: addresses that are never called beside loopback, link-local and metadata ones, the API server's;
+    or names, which lead to such addresses.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class Hosts:
         loopback: bool = False,
     ) -> None:
         self._allowed = tuple(name.lower() for name in allowed)
-        self._forbidden = frozenset(ipaddress.ip_address(text) for text in forbidden)
+        named = {text: _address_of(text) for text in forbidden}
+        self._forbidden = frozenset(address for address in named.values() if address is not None)
+        self._forbidden_names = tuple(text for text, address in named.items() if address is None)
         self._resolve = resolve or resolve_host
         self._loopback = loopback
 
@@ -66,23 +69,32 @@ class Hosts:
                 f"the gateway), the annotation {WORKFLOW_HOSTS_ANNOTATION} of the namespace, or `hosts` of the "
                 "workflow or pool in a fleet file"
             )
-        try:
-            async with asyncio.timeout(_SECONDS):
-                addresses = await self._resolve(host, port)
-        except (OSError, TimeoutError) as error:
-            raise Unresolved(f"{host} cannot be resolved: {error or 'no answer'}") from error
+        addresses = await self._addresses(host, port)
+        forbidden = set(self._forbidden)
+        for name in self._forbidden_names:
+            led = map(_address_of, await self._addresses(name, _PORTS["https"]))
+            forbidden |= {address for address in led if address is not None}
         for address in addresses:
-            self._judge(host, address)
-        if not addresses:
-            raise Unresolved(f"{host} has no address")
+            self._judge(host, address, forbidden)
         return parts, addresses[0], port
 
-    def _judge(self, host: str, text: str) -> None:
-        address = ipaddress.ip_address(text.partition("%")[0])
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """One at least. Raises Unresolved."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                found = await self._resolve(host, port)
+        except (OSError, TimeoutError) as error:
+            raise Unresolved(f"{host} cannot be resolved: {error or 'no answer'}") from error
+        if not found:
+            raise Unresolved(f"{host} has no address")
+        return found
+
+    def _judge(self, host: str, text: str, forbidden: Collection[_Address]) -> None:
+        address = ipaddress.ip_address(_unscoped(text))
         mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
         for one in (address, *((mapped,) if mapped is not None else ())):
             closed = one.is_link_local or one.is_multicast or one.is_unspecified or one.is_reserved
-            closed = closed or one in _METADATA or one in self._forbidden
+            closed = closed or one in _METADATA or one in forbidden
             if closed or (one.is_loopback and not self._loopback):
                 raise NotAllowed(
                     f"{host} leads to {text}, an address that no workflow may call and no classifier has"
@@ -92,10 +104,8 @@ class Hosts:
 def allowed_hosts(allowed: Sequence[str], environment: Mapping[str, str] | None = None) -> Hosts:
     """Hosts that an administrator allowed; the API server's address is never among them."""
     found = os.environ if environment is None else environment
-    forbidden = []
-    with suppress(ValueError):
-        forbidden.append(str(ipaddress.ip_address(found.get("KUBERNETES_SERVICE_HOST", ""))))
-    return Hosts(allowed, forbidden)
+    server = found.get("KUBERNETES_SERVICE_HOST", "")
+    return Hosts(allowed, [server] if server else [])
 
 
 def pinned_url(parts: SplitResult, address: str, port: int) -> str:
@@ -108,6 +118,18 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
     """Addresses of a host. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
+
+
+def _address_of(text: str) -> _Address | None:
+    """None: it is a name."""
+    try:
+        return ipaddress.ip_address(_unscoped(text))
+    except ValueError:
+        return None
+
+
+def _unscoped(text: str) -> str:
+    return text.partition("%")[0]
 
 
 def _split(url: str) -> tuple[SplitResult, str, int]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from time import time
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from tidepool_router.control import JSON, Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.workflow.journal import Summary
 from tidepool_router.workflow.manager import Workflows
+from tidepool_router.workflow.telling import past
 
 _MOST_RUNS: Final = 50
 _MOST_EVENTS: Final = 2000
@@ -37,7 +39,9 @@ async def _story(workflows: Workflows, run: str) -> RunStory:
         message = f"there is no run {run[:100]!r}; runs are kept for a day"
         raise Refused(Refusal(404, "invalid_request_error", "run_not_found", message))
     driver = workflows.active.get(run)
-    events = workflows.recent.get(run, ()) if driver is None else driver.history
+    events = driver.history if driver is not None else workflows.recent.get(run)
+    if events is None:
+        events = past(record.endings, time())
     endings = sorted(record.endings.items(), key=lambda one: (one[0].path, one[0].item or 0))
     return RunStory(
         summary=_summary(record.summary),

@@ -38,6 +38,7 @@ _T = TypeVar("_T")
 LEASE_SECONDS: Final = 15.0
 _MOST_INPUT_CHARACTERS: Final = 1 << 20
 _MOST_RECENT: Final = 256
+_MOST_RECENT_EVENTS: Final = 65_536  # of all of them; a long run has four thousand
 _MOST_IGNORED: Final = 16  # fields that are named of a workflow
 # Beside a run's spec: those of the workflows that it runs, and what it is a replay of.
 _INSIDE: Final = "workflows"
@@ -283,11 +284,13 @@ class Workflows:
         return await self._stored(self._journal.open_runs(prefix, most))
 
     async def cancel(self, run: str, reason: str) -> None:
-        """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused."""
+        """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused.
+
+        What has returned is written: who takes the run over, should its gateway die now, ends it, too.
+        """
         driver = self.active.get(run)
         if driver is not None:
             driver.cancel(reason)
-            return
         await self._stored(self._journal.ask_to_cancel(run, reason))
 
     def _drive(
@@ -323,7 +326,7 @@ class Workflows:
                 self._announce(_beside(driver.claim.run.workflow, pool), change)
 
     async def _driven(self, driver: Driver, settle: Callable[[int], None] | None, key: str) -> None:
-        pools = sole_pools(driver.plan, self._performer.profiles)
+        pools = sole_pools(driver.plan, self._performer.profiles, driver.plans)
         self._tell_of(driver, pools, 1)
         try:
             await driver.drive()
@@ -336,7 +339,7 @@ class Workflows:
             if self.active.get(driver.claim.run.id) is driver:
                 del self.active[driver.claim.run.id]
             self.recent[driver.claim.run.id] = driver.history
-            if len(self.recent) > _MOST_RECENT:
+            while len(self.recent) > _MOST_RECENT or sum(map(len, self.recent.values())) > _MOST_RECENT_EVENTS:
                 self.recent.popitem(last=False)
 
     async def _go_on(self, claim: Claim) -> None:

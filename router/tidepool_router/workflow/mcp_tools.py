@@ -4,6 +4,7 @@ The library speaks; where its requests go is decided here, as for http steps: al
 was judged, and a breaker for each host. It is loaded with the first call.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.core.texts import data_of
-from tidepool_router.workflow.failures import StepFailed
-from tidepool_router.workflow.hosts import Hosts, NotAllowed
+from tidepool_router.workflow.failures import StepFailed, timed_out
+from tidepool_router.workflow.hosts import Hosts, NotAllowed, Unresolved
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -50,7 +51,7 @@ class McpTools:
         try:
             _, _, port = await self._hosts.pinned(server, more_hosts)
         except NotAllowed as error:
-            raise StepFailed(str(error), again=False) from error
+            raise StepFailed(str(error), again=isinstance(error, Unresolved)) from error
         wire = Pinned(self._hosts, more_hosts, MAX_ANSWER_BYTES)
         place = f"{wire.host_of(server)}:{port}"
         self._breakers.require(place, monotonic())
@@ -58,6 +59,10 @@ class McpTools:
             found = await self._called(wire, server, tool, arguments, key)
         except StepFailed as failure:
             self._breakers.count(place, monotonic(), failed=failure.again and wire.broken)
+            raise
+        except asyncio.CancelledError as cut:
+            if timed_out(cut):
+                self._breakers.count(place, monotonic(), failed=True)
             raise
         self._breakers.count(place, monotonic(), failed=False)
         return found

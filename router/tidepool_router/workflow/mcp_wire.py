@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tidepool_router.workflow.failures import StepFailed
-from tidepool_router.workflow.hosts import Hosts, NotAllowed
+from tidepool_router.workflow.hosts import Hosts, NotAllowed, Unresolved
 from tidepool_router.workflow.tools import PLAIN, require_plain
 
 # A step's own time bounds the whole.
@@ -42,7 +42,7 @@ class Pinned(httpx2.AsyncBaseTransport):
         try:
             parts, address, port = await self._hosts.pinned(url, self._more_hosts)
         except NotAllowed as error:
-            self.failure = StepFailed(str(error), again=False)
+            self.failure = StepFailed(str(error), again=isinstance(error, Unresolved))
             raise
         pinned = httpx2.Request(
             request.method,

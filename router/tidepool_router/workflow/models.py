@@ -1,9 +1,11 @@
 """LLM steps: which pool answers, the request to it, and its answer, whole or live."""
 
+import asyncio
 import json
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -17,8 +19,9 @@ from tidepool_router.wire.body import inspect
 from tidepool_router.workflow.core.choice import ranked
 from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.profiles import CallProfile, Profiles
+from tidepool_router.workflow.core.spent import Spent
 from tidepool_router.workflow.core.warming import pays
-from tidepool_router.workflow.failures import StepFailed
+from tidepool_router.workflow.failures import StepFailed, timed_out
 from tidepool_router.workflow.inprocess import AnswerBroke, InProcess
 from tidepool_router.workflow.pools import offer
 
@@ -38,7 +41,10 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a model said, and what it took. `first_seconds`: until the first token, None where it came whole."""
+    """What a model said, and what it took. `first_seconds`: until the first token, None where it came whole.
+
+    `cached_tokens`: of the prompt's, where the engine tells.
+    """
 
     text: str
     prompt_tokens: int
@@ -46,6 +52,7 @@ class Said:
     pool: str
     queue_seconds: float = 0.0
     first_seconds: float | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class Asking:
     cheap: bool = False
     seed: int | None = None
     only: str = ""
+    spent: Spent = field(default_factory=lambda: Spent(0.0))
 
     def pool(self, choice: PoolChoice) -> str:
         """A candidate's full name."""
@@ -78,10 +86,20 @@ class Models:
         self._profiles = profiles
 
     async def ask(
-        self, step: str, llm: Llm, messages: Sequence[Mapping[str, Any]], asking: Asking, live: OnText | None
+        self,
+        step: str,
+        llm: Llm,
+        messages: Sequence[Mapping[str, Any]],
+        asking: Asking,
+        live: OnText | None,
+        fits: Callable[[Said], Awaitable[None]] | None = None,
     ) -> Said:
-        """The answer of the best candidate that gives one; `live` gets its text as it comes. Raises StepFailed."""
+        """The answer of the best candidate that gives one; `live` gets its text as it comes.
+
+        `fits` looks at an answer, and raises StepFailed where it is of no use. Raises StepFailed.
+        """
         failure: StepFailed | None = None
+        prompt_tokens = output_tokens = 0  # of candidates that did not come to an end
         for choice in self._ranked(step, llm, messages, asking):
             name = asking.pool(choice)
             model = self._model_of(name)
@@ -92,10 +110,21 @@ class Models:
                 model, step, llm, messages, stream=live is not None, seed=asking.seed, most=llm.max_tokens
             )
             try:
-                return await self._asked(step, choice.name, body, asking, live)
+                said = await self._asked(step, choice.name, body, asking, live, fits)
             except _NextPool as error:
                 failure = error.failure
+                prompt_tokens += failure.prompt_tokens
+                output_tokens += failure.output_tokens
+            except StepFailed as error:
+                error.prompt_tokens += prompt_tokens
+                error.output_tokens += output_tokens
+                raise
+            else:
+                prompt_tokens += said.prompt_tokens
+                output_tokens += said.output_tokens
+                return replace(said, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         assert failure is not None  # noqa: S101 - there is a candidate at least
+        failure.prompt_tokens, failure.output_tokens = prompt_tokens, output_tokens
         raise failure
 
     async def warm(
@@ -114,16 +143,47 @@ class Models:
         except (Refused, StepFailed, _NextPool):
             return None
 
-    async def _asked(self, step: str, pool: str, body: bytes, asking: Asking, live: OnText | None) -> Said:
+    async def _asked(
+        self,
+        step: str,
+        pool: str,
+        body: bytes,
+        asking: Asking,
+        live: OnText | None,
+        fits: Callable[[Said], Awaitable[None]] | None,
+    ) -> Said:
         began = monotonic()
         said: Said | None = None
+        full = f"{asking.namespace}/{pool}" if asking.namespace else pool
         try:
-            said = await self._ask(body, asking, live, f"{asking.namespace}/{pool}" if asking.namespace else pool)
+            try:
+                said = await self._ask(body, asking, live, full)
+            finally:
+                queued = 0.0 if said is None else said.queue_seconds
+                asking.spent.asked(monotonic() - began, queued, self._prefill_seconds(said))
+            if fits is not None:
+                await fits(said)
         except (StepFailed, _NextPool):
-            self._learn(step, pool, asking, said, began)
+            self._learn(step, pool, asking, None, began)
+            raise
+        except asyncio.CancelledError as cut:
+            if timed_out(cut):
+                self._learn(step, pool, asking, None, began)
             raise
         self._learn(step, pool, asking, said, began)
         return said
+
+    def _prefill_seconds(self, said: Said | None) -> float:
+        """Until the first token; of an answer that came whole, what its pool takes for such a prompt.
+
+        Of one that did not come nobody saw a token.
+        """
+        if said is None:
+            return math.inf
+        if said.first_seconds is not None:
+            return said.first_seconds - said.queue_seconds
+        state = self._fleet.pools.get(said.pool)
+        return 0.0 if state is None else (said.prompt_tokens - said.cached_tokens) * state.speed.prefill.slope
 
     def _learn(self, step: str, pool: str, asking: Asking, said: Said | None, began: float) -> None:
         now = monotonic()
@@ -193,15 +253,17 @@ class Models:
         except AnswerBroke as error:
             tokens = (0, 0) if reader is None else reader.tokens
             again = reader is None or not reader.began
-            raise StepFailed(
-                f"{pool}: {error}", again=again, prompt_tokens=tokens[0], output_tokens=tokens[1]
-            ) from error
+            failure = StepFailed(f"{pool}: {error}", again=again, prompt_tokens=tokens[0], output_tokens=tokens[1])
+            raise (_NextPool(failure) if again else failure) from error
         if status != 200:
             failure = StepFailed(
                 f"{pool} answered {status}: {_words(answer)}", again=status >= 500 or status in _AGAIN
             )
             raise _NextPool(failure) if status in _NEXT_POOL else failure
-        said = _whole(answer, pool) if reader is None else reader.said(pool)
+        try:
+            said = _whole(answer, pool) if reader is None else reader.said(pool)
+        except StepFailed as error:
+            raise (_NextPool(error) if error.again else error) from error
         return replace(said, queue_seconds=queued)
 
 
@@ -243,6 +305,7 @@ class LiveAnswer:
         self._began = monotonic()
         self._first_seconds: float | None = None
         self.tokens = (0, 0)
+        self._cached = 0
 
     @property
     def began(self) -> bool:
@@ -263,7 +326,8 @@ class LiveAnswer:
         if self._error is not None or not self._done:
             why = self._error or "the answer ended before it was whole"
             raise StepFailed(f"{pool}: {why}", again=not self.began, prompt_tokens=prompt, output_tokens=output)
-        return Said("".join(self._parts), prompt, output, pool, first_seconds=self._first_seconds)
+        text, first = "".join(self._parts), self._first_seconds
+        return Said(text, prompt, output, pool, first_seconds=first, cached_tokens=self._cached)
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]":
@@ -278,6 +342,7 @@ class LiveAnswer:
             return
         if chunk.get("usage"):
             self.tokens = _tokens(chunk["usage"])
+            self._cached = _cached(chunk["usage"])
         for choice in chunk.get("choices") or ():
             text = (choice.get("delta") or {}).get("content")
             if text:
@@ -314,13 +379,19 @@ def _whole(answer: bytes, pool: str) -> Said:
     try:
         read = json.loads(answer)
         text = read["choices"][0]["message"].get("content") or ""
-        return Said(text, *_tokens(read.get("usage") or {}), pool)
+        usage = read.get("usage") or {}
+        return Said(text, *_tokens(usage), pool, cached_tokens=_cached(usage))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise StepFailed(f"{pool} answered what is no chat completion", again=True) from error
 
 
 def _tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     return int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    details = usage.get("prompt_tokens_details")
+    return int(details.get("cached_tokens") or 0) if isinstance(details, Mapping) else 0
 
 
 def _words(answer: bytes) -> str:

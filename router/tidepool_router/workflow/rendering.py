@@ -18,14 +18,16 @@ from jinja2 import Environment, nodes
 from tidepool_api.language.templates import BrokenTemplateError, References, inspect, is_template
 from tidepool_router.errors import RouterError
 from tidepool_router.workflow.child import ChildFailed, Lanes
-from tidepool_router.workflow.core.texts import as_text, size_bytes
+from tidepool_router.workflow.core.texts import as_text, exceeds, size_bytes
 
 MAX_BYTES: Final = 1 << 20
+# Beyond so many members and items a value is written by the child; what it may be sent for one template.
+MAX_PARTS: Final = 20_000
+MAX_SENT: Final = (8 << 20, 200_000)
 SECONDS: Final = 0.5
 _MOST_KEPT: Final = 2048
 
 Values = Mapping[str, Any]
-_Reader = Callable[[Values], Any]
 _FILTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),
     "urlencode": lambda value: quote(as_text(value), safe="/", errors="replace"),
@@ -41,7 +43,7 @@ class RenderError(RouterError):
 class _Prepared:
     """`parts`: texts and readers, or None where a child must render."""
 
-    parts: tuple[str | _Reader, ...] | None
+    parts: "tuple[str | _Look, ...] | None"
     references: References | None
 
 
@@ -58,8 +60,12 @@ class Renderer:
         prepared = self._prepared(template)
         if prepared.parts is None:
             return await self._in_child(template, values, prepared.references)
-        text = "".join(part if isinstance(part, str) else as_text(part(values)) for part in prepared.parts)
-        if size_bytes(text) > self._max_bytes:
+        found = [part if isinstance(part, str) else part.found(values) for part in prepared.parts]
+        beyond = exceeds(found, self._max_bytes, MAX_PARTS)
+        if beyond == "parts":
+            return await self._in_child(template, values, prepared.references)
+        text = "" if beyond else "".join(map(_told, prepared.parts, found))
+        if beyond or size_bytes(text) > self._max_bytes:
             raise RenderError(f"comes out longer than {self._max_bytes} bytes")
         return text
 
@@ -71,13 +77,16 @@ class Renderer:
             parts = None
         if parts is None:
             return "", False
-        found: list[str] = []
+        told: list[str] = []
         for part in parts:
             try:
-                found.append(part if isinstance(part, str) else as_text(part(values)))
+                found = part if isinstance(part, str) else part.found(values)
             except RenderError:
-                return "".join(found), False
-        return "".join(found), True
+                return "".join(told), False
+            if exceeds(found, self._max_bytes, MAX_PARTS):
+                return "".join(told), False
+            told.append(_told(part, found))
+        return "".join(told), True
 
     async def value(self, template: str, values: Values) -> Any:  # noqa: ANN401 - JSON
         """What a template is that only looks something up, as it is there; of every other one its text.
@@ -85,9 +94,13 @@ class Renderer:
         Raises RenderError.
         """
         prepared = self._prepared(template)
-        if prepared.parts is not None and len(prepared.parts) == 1 and isinstance(prepared.parts[0], _Path):
-            return prepared.parts[0](values)
-        return await self.render(template, values)
+        only = prepared.parts[0] if prepared.parts is not None and len(prepared.parts) == 1 else ""
+        if isinstance(only, str) or only.filters:
+            return await self.render(template, values)
+        found = only.found(values)
+        if exceeds(found, self._max_bytes, MAX_SENT[1]):
+            raise RenderError(f"comes out longer than {self._max_bytes} bytes")
+        return found
 
     async def close(self) -> None:
         """End the children."""
@@ -104,7 +117,10 @@ class Renderer:
         return found
 
     async def _in_child(self, template: str, values: Values, references: References | None) -> str:
-        request = {"template": template, "values": _needed(values, references)}
+        needed = _needed(values, references)
+        if exceeds(needed, *MAX_SENT):
+            raise RenderError("reads more than a template may; have the steps that it reads answer less")
+        request = {"template": template, "values": needed}
         try:
             answer = await self._lanes.ask(template, request)
         except ChildFailed as error:
@@ -137,28 +153,28 @@ def _prepare(template: str) -> _Prepared:
     return _Prepared(_parts(_ENVIRONMENT.parse(template)), references)
 
 
-def _parts(tree: nodes.Template) -> tuple[str | _Reader, ...] | None:
-    parts: list[str | _Reader] = []
+def _parts(tree: nodes.Template) -> "tuple[str | _Look, ...] | None":
+    parts: list[str | _Look] = []
     for statement in tree.body:
         if not isinstance(statement, nodes.Output):
             return None
         for node in statement.nodes:
-            part = node.data if isinstance(node, nodes.TemplateData) else _reader(node)
+            part = node.data if isinstance(node, nodes.TemplateData) else _look(node)
             if part is None:
                 return None
             parts.append(part)
     return tuple(parts)
 
 
-def _reader(node: nodes.Node) -> _Reader | None:
-    """A look-up, with at most one of a few filters; None for anything else."""
+def _look(node: nodes.Node) -> "_Look | None":
+    """A look-up, with a few filters; None for anything else."""
     if isinstance(node, nodes.Filter):
         apply = _FILTERS.get(node.name)
-        inner = _reader(node.node) if node.node is not None else None
+        inner = _look(node.node) if node.node is not None else None
         plain = not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs)
         if apply is None or inner is None or not plain:
             return None
-        return lambda values: apply(inner(values))
+        return _Look(inner.path, (*inner.filters, apply))
     path: list[str | int] = []
     while isinstance(node, nodes.Getattr | nodes.Getitem):
         if isinstance(node, nodes.Getattr):
@@ -171,23 +187,33 @@ def _reader(node: nodes.Node) -> _Reader | None:
     if not isinstance(node, nodes.Name):
         return None
     path.append(node.name)
-    return _Path(tuple(reversed(path)))
+    return _Look(tuple(reversed(path)))
 
 
-class _Path:
+@dataclass(frozen=True, slots=True)
+class _Look:
     """Reads members and items, of JSON alone."""
 
-    def __init__(self, path: tuple[str | int, ...]) -> None:
-        self._path = path
+    path: tuple[str | int, ...]
+    filters: tuple[Callable[[Any], Any], ...] = ()
 
-    def __call__(self, values: Values) -> Any:  # noqa: ANN401 - JSON
+    def found(self, values: Values) -> Any:  # noqa: ANN401 - JSON
+        """What is there. Raises RenderError."""
         found: Any = values
         key: Any
-        for depth, key in enumerate(self._path):
+        for depth, key in enumerate(self.path):
             try:
                 found = None if isinstance(found, str) else found  # a text has no members
                 found = found[key]
             except (KeyError, IndexError, TypeError):
-                whole, here = (".".join(map(str, path)) for path in (self._path, self._path[: depth + 1]))
+                whole, here = (".".join(map(str, path)) for path in (self.path, self.path[: depth + 1]))
                 raise RenderError(f"{whole} is read, and there is no {here}") from None
         return found
+
+
+def _told(part: str | _Look, found: Any) -> str:  # noqa: ANN401 - JSON
+    """A part of a template as text, `found` being what it looks up."""
+    if isinstance(part, _Look):
+        for apply in part.filters:
+            found = apply(found)
+    return as_text(found)

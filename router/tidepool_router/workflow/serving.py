@@ -15,11 +15,12 @@ from tidepool_router.control import JSON, Response, StreamResponse
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.keys import Grant
 from tidepool_router.proxy.keyed import require_model
-from tidepool_router.workflow.core.states import Verdict
+from tidepool_router.workflow.core.states import Key, Verdict
 from tidepool_router.workflow.driver import Driver
 from tidepool_router.workflow.journal import Record, Summary, Taken
 from tidepool_router.workflow.manager import Called, Known, Workflows
 from tidepool_router.workflow.models import MAY_LOWER
+from tidepool_router.workflow.telling import past
 
 PREFIX: Final = "/v1/workflows"
 CHAT: Final = "/v1/chat/completions"
@@ -232,24 +233,16 @@ class Serving:
 
     async def _looked_at(self, name: str, run: str) -> AsyncIterator[dict[str, Any]]:
         """What the journal says of a run that another gateway drives, as it comes, until the run is over."""
-        told = set()
+        told: set[Key] = set()
         while True:
             try:
                 record = await self._record(name, run)
             except Refused:  # the store is away; whoever wants to know asks again
                 return
-            for key, ending in record.endings.items():
-                if key not in told:
-                    told.add(key)
-                    yield {
-                        "type": "step",
-                        "step": key.path,
-                        "item": key.item,
-                        "phase": ending.phase,
-                        "reason": ending.reason,
-                        "tokens": ending.output.tokens,
-                        "at": round(time.time(), 3),
-                    }
+            new = {key: ending for key, ending in record.endings.items() if key not in told}
+            told.update(new)
+            for event in past(new, time.time()):
+                yield event
             summary = record.summary
             if summary.ended is not None:
                 yield {

@@ -53,6 +53,8 @@ ENDINGS: Final = sa.Table(
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("pool", sa.String(512)),
     sa.Column("seed", sa.BigInteger),
+    sa.Column("began", sa.Double),
+    sa.Column("ended", sa.Double),
 )
 # What one gateway process counted in one hour; see usage/book.py.
 USAGE: Final = sa.Table(
@@ -149,6 +151,8 @@ def ending_row(run: str, key: Key, ending: Ending) -> dict[str, Any]:
         "tokens": output.tokens,
         "pool": output.pool or None,
         "seed": output.seed,
+        "began": ending.began,
+        "ended": ending.ended,
     }
 
 
@@ -190,7 +194,11 @@ def endings(connection: sa.Connection, run: str) -> dict[Key, Ending]:
     for row in connection.execute(sa.select(ENDINGS).where(ENDINGS.c.run == run)):
         data = None if row.data is None else json.loads(row.data)
         found[_key(row.step, row.item)] = Ending(
-            Phase(row.phase), read(row.reason), Output(read(row.text), data, row.tokens, row.pool or "", row.seed)
+            Phase(row.phase),
+            read(row.reason),
+            Output(read(row.text), data, row.tokens, row.pool or "", row.seed),
+            row.began,
+            row.ended,
         )
     return found
 
@@ -198,10 +206,14 @@ def endings(connection: sa.Connection, run: str) -> dict[Key, Ending]:
 def endings_told(connection: sa.Connection, run: str) -> dict[Key, Ending]:
     """How the steps of a run ended, without what they made: that may be megabytes."""
     own = ENDINGS.c
-    columns = (own.step, own.item, own.phase, own.reason, own.tokens, own.pool)
+    columns = (own.step, own.item, own.phase, own.reason, own.tokens, own.pool, own.began, own.ended)
     return {
         _key(row.step, row.item): Ending(
-            Phase(row.phase), read(row.reason), Output(tokens=row.tokens, pool=row.pool or "")
+            Phase(row.phase),
+            read(row.reason),
+            Output(tokens=row.tokens, pool=row.pool or ""),
+            row.began,
+            row.ended,
         )
         for row in connection.execute(sa.select(*columns).where(ENDINGS.c.run == run))
     }

@@ -1,8 +1,10 @@
 """One try of one unit of work: its templates rendered, its call made, its answer checked."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, Final
 
 from tidepool_api.workflow_steps import ChatMessage, Choose, Http, Llm, Mcp, SubWorkflow
@@ -12,6 +14,7 @@ from tidepool_router.workflow.core.outlook import Standing
 from tidepool_router.workflow.core.plan import StepPlan
 from tidepool_router.workflow.core.profiles import Profiles
 from tidepool_router.workflow.core.replaying import Replay, seed_of
+from tidepool_router.workflow.core.spent import Spent
 from tidepool_router.workflow.core.states import Call, Key, Output
 from tidepool_router.workflow.core.texts import data_of
 from tidepool_router.workflow.core.warming import LEAST_BYTES
@@ -33,12 +36,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A try that succeeded; `said`: by a model."""
+    """A try that succeeded; `said`: by a model. `told_apart`: its data is not read from its text."""
 
     output: Output
     prompt_tokens: int = 0
     output_tokens: int = 0
     said: Said | None = None
+    told_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class Entered:
 class About:
     """What a step knows of its run. `messages` are those that the workflow was called with.
 
-    `seed`: of all its models' answers. `replay`: it is another one again, and calls no tool.
+    `seed`: of all its models' answers. `replay`: it is another one again, and calls no tool. `spent`: where
+    the time of the unit goes.
     """
 
     run: str
@@ -64,6 +69,7 @@ class About:
     standing: Standing = field(default_factory=Standing)
     seed: int | None = None
     replay: Replay | None = None
+    spent: Spent = field(default_factory=lambda: Spent(0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +209,11 @@ class Performer:
             call.cheap,
             seed,
             only,
+            about.spent,
         )
-        said = await self.models.ask(step.name, llm, messages, asking, live)
-        data = data_of(said.text)
-        if llm.response_format is not None:
-            wrong = await self.checker.wrong(llm.response_format, data, "answer")
+
+        async def fits(said: Said) -> None:
+            wrong = await self.checker.wrong(llm.response_format, data_of(said.text), "answer")
             if wrong is not None:
                 raise StepFailed(
                     f"responseFormat: {wrong}",
@@ -215,6 +221,9 @@ class Performer:
                     prompt_tokens=said.prompt_tokens,
                     output_tokens=said.output_tokens,
                 )
+
+        said = await self.models.ask(step.name, llm, messages, asking, live, fits if llm.response_format else None)
+        data = data_of(said.text)
         tokens = said.prompt_tokens + said.output_tokens
         output = Output(said.text, data, tokens, said.pool, seed)
         return Done(output, said.prompt_tokens, said.output_tokens, said)
@@ -223,15 +232,17 @@ class Performer:
         _require_no_replay(about)
         url = await self.render(http.url, values, "url")
         body = None if http.body is None else await self.render(http.body, values, "body")
-        text, data = await self.tools.call(http.method.value, url, body, _key(about.run, call), about.hosts)
+        with _called(about.spent):
+            text, data = await self.tools.call(http.method.value, url, body, _key(about.run, call), about.hosts)
         return Done(Output(text, data))
 
     async def _mcp(self, mcp: Mcp, call: Call, values: Mapping[str, Any], about: About) -> Done:
         _require_no_replay(about)
         server = await self.render(mcp.server, values, "server")
         arguments = await self._filled(dict(mcp.arguments or {}), values, "arguments")
-        text, data = await self.mcp.call(server, mcp.tool, arguments, _key(about.run, call), about.hosts)
-        return Done(Output(text, data))
+        with _called(about.spent):
+            text, data = await self.mcp.call(server, mcp.tool, arguments, _key(about.run, call), about.hosts)
+        return Done(Output(text, data), told_apart=True)
 
     async def _filled(self, value: Any, values: Mapping[str, Any], field: str) -> Any:  # noqa: ANN401 - JSON
         """A structure with its texts rendered; one that only looks something up is what it finds."""
@@ -245,6 +256,15 @@ class Performer:
         if isinstance(value, list | tuple):
             return [await self._filled(inner, values, f"{field}[{i}]") for i, inner in enumerate(value)]
         return value
+
+
+@contextmanager
+def _called(spent: Spent) -> Iterator[None]:
+    began = monotonic()
+    try:
+        yield
+    finally:
+        spent.called(monotonic() - began)
 
 
 def _asked_then(about: About, call: Call) -> tuple[str, int | None]:

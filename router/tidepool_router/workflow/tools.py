@@ -3,6 +3,7 @@
 Answers are asked for as they are: a small one that is compressed may be a thousand times as large when it is not.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from time import monotonic
@@ -12,8 +13,8 @@ from urllib.parse import urljoin
 import httpx
 
 from tidepool_router.workflow.breakers import Breakers
-from tidepool_router.workflow.failures import StepFailed
-from tidepool_router.workflow.hosts import Hosts, NotAllowed, pinned_url
+from tidepool_router.workflow.failures import StepFailed, timed_out
+from tidepool_router.workflow.hosts import Hosts, NotAllowed, Unresolved, pinned_url
 
 MAX_ANSWER_BYTES: Final = 1 << 20
 _MOST_REDIRECTS: Final = 3
@@ -60,7 +61,7 @@ class Tools:
         try:
             parts, address, port = await self._hosts.pinned(url, more_hosts)
         except NotAllowed as error:
-            raise StepFailed(str(error), again=False) from error
+            raise StepFailed(str(error), again=isinstance(error, Unresolved)) from error
         host = parts.hostname or ""
         place = f"{host}:{port}"
         self._breakers.require(place, monotonic())
@@ -77,6 +78,10 @@ class Tools:
                 body = await _bounded(answer)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise StepFailed(f"{url[:200]!r} is no URL: {error}", again=False) from error
+        except asyncio.CancelledError as cut:
+            if timed_out(cut):
+                self._breakers.count(place, monotonic(), failed=True)
+            raise
         except httpx.HTTPError as error:
             self._breakers.count(place, monotonic(), failed=True)
             raise StepFailed(f"{method} {host}: {type(error).__name__} {error}".rstrip(), again=True) from error

@@ -1,12 +1,15 @@
 """What is seen of runs from outside: metrics by workflow and step, and a trace of each where somebody traces."""
 
+from collections.abc import Mapping
 from time import monotonic
+from types import MappingProxyType
 from typing import Final
 
 from tidepool_api import contract
 from tidepool_api.workflow import Measure
 from tidepool_router.metrics import LATENCY_BUCKETS, Registry
 from tidepool_router.workflow.core.plan import StepPlan
+from tidepool_router.workflow.core.spent import Part, Spent
 from tidepool_router.workflow.core.states import Ending, Key, Verdict
 from tidepool_router.workflow.tracing import RunTrace, Whole
 
@@ -35,6 +38,13 @@ class WorkflowMetrics:
             "workflow",
             "step",
         )
+        self._parts = registry.counter(
+            contract.METRIC_WORKFLOW_STEP_PARTS,
+            "Seconds of units of steps that ended, by what took them.",
+            "workflow",
+            "step",
+            "part",
+        )
         self._tokens = registry.counter(
             contract.METRIC_WORKFLOW_TOKENS, "Tokens of prompts and answers.", "workflow", "step"
         )
@@ -49,11 +59,20 @@ class WorkflowMetrics:
         )
         self._known: set[tuple[str, str]] = set()
 
-    def unit(self, workflow: str, step: str, ending: Ending, seconds: float) -> None:
-        """A unit has ended."""
+    def unit(
+        self,
+        workflow: str,
+        step: str,
+        ending: Ending,
+        seconds: float,
+        parts: Mapping[Part, float] = MappingProxyType({}),
+    ) -> None:
+        """A unit has ended; `parts` of its seconds, by what took them."""
         workflow, step = self._bounded(workflow, step)
         self._steps.labels(workflow, step, ending.phase.value).inc()
         self._step_seconds.labels(workflow, step).observe(seconds)
+        for part, took in parts.items():
+            self._parts.labels(workflow, step, part.value).inc(took)
         if ending.output.tokens:
             self._tokens.labels(workflow, step).inc(ending.output.tokens)
 
@@ -91,22 +110,23 @@ class Watch:
         self._trace = trace
         self._began = monotonic()
         self._measures: list[str] = []
-        self._tries: dict[Key, tuple[float, int]] = {}  # when each unit that is under way began, and its tries
+        self._under_way: dict[Key, Spent] = {}
 
-    def headers(self, key: Key) -> dict[str, str]:
-        """A try of a unit begins; what it adds to its requests."""
-        began, tries = self._tries.get(key, (monotonic(), 0))
-        self._tries[key] = began, tries + 1
-        return {} if self._trace is None else self._trace.header(key)
+    def tries(self, key: Key) -> tuple[dict[str, str], Spent]:
+        """A try of a unit begins: what it adds to its requests, and where its time is written down."""
+        now = monotonic()
+        spent = self._under_way.setdefault(key, Spent(now))
+        spent.tried(now)
+        return {} if self._trace is None else self._trace.header(key), spent
 
     def unit(self, workflow: str, step: StepPlan, key: Key, ending: Ending) -> None:
         """A unit of a step of a workflow has ended."""
         now = monotonic()
-        began, tries = self._tries.pop(key, (now, 0))
+        spent = self._under_way.pop(key, None) or Spent(now)
         if self._metrics is not None:
-            self._metrics.unit(workflow, key.step, ending, now - began)
+            self._metrics.unit(workflow, key.step, ending, now - spent.began, spent.parts(now))
         if self._trace is not None:
-            self._trace.unit(step, key, ending, (began, now), tries)
+            self._trace.unit(step, key, ending, (spent.began, now), spent.tries)
 
     def warmed(self, workflow: str, tokens: int) -> None:
         """Tokens of a prompt were computed ahead."""

@@ -63,7 +63,7 @@ GUARDS = (
     Guard(
         1, "so does an answer that the next step cannot read",
         f"{_REPORTED}::test_an_answer_that_the_next_step_cannot_read_ends_the_run_argo_14337",
-        _DRIVER, "        except StepFailed as failure:\n            await self._failed(call, failure)\n",
+        _DRIVER, "        except StepFailed as failure:\n            await self._failed(call, failure, spent)\n",
         "        except StepFailed:\n            raise\n",
     ),
     Guard(
@@ -170,8 +170,8 @@ GUARDS = (
     Guard(
         5, "and told with it",
         f"{_SOCKETS}::test_the_state_of_a_run_does_not_hold_what_its_steps_made_argo_13783",
-        f"{_FLOW}/sql_tables.py", "columns = (own.step, own.item, own.phase, own.reason, own.tokens, own.pool)",
-        'columns = (own.step, own.item, own.phase, own.text.label("reason"), own.tokens, own.pool)',
+        f"{_FLOW}/sql_tables.py", "own.phase, own.reason, own.tokens, own.pool, own.began, own.ended)",
+        'own.phase, own.text.label("reason"), own.tokens, own.pool, own.began, own.ended)',
     ),
     Guard(
         7, "a step that fails is fed to the next",
@@ -271,6 +271,11 @@ GUARDS = (
         10, "a tool that is down is called again and again",
         f"{_HERE}/test_outbound.py::test_a_host_that_fails_again_and_again_is_left_alone_kagent_1530",
         f"{_FLOW}/tools.py", "self._breakers.require(place, monotonic())", "pass",
+    ),
+    Guard(
+        10, "one that hangs is called again and again",
+        f"{_HERE}/test_candidates.py::test_a_tool_that_hangs_is_left_alone_kagent_1530",
+        f"{_FLOW}/tools.py", "            if timed_out(cut):\n", "            if False:\n",
     ),
     Guard(
         10, "so is an MCP server",

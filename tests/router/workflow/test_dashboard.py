@@ -11,6 +11,7 @@ from fakes.prometheus import newer
 from tidepool_api.dashboards import dashboards
 from tidepool_api.workflow import Measure
 from tidepool_router.metrics import Registry
+from tidepool_router.workflow.core.spent import Part
 from tidepool_router.workflow.core.states import Ending, Output, Phase, Verdict
 from tidepool_router.workflow.watching import WorkflowMetrics
 
@@ -29,8 +30,9 @@ def _told() -> dict[str, float]:
     """Every series, by name and labels, of a gateway with a run that came to its end and one that failed."""
     registry = Registry()
     metrics = WorkflowMetrics(registry)
+    parts = dict.fromkeys(Part, 0.1)
     for verdict, phase in ((Verdict.SUCCEEDED, Phase.SUCCEEDED), (Verdict.FAILED, Phase.FAILED)):
-        metrics.unit("default/research", "plan", Ending(phase, output=Output(tokens=7)), 0.2)
+        metrics.unit("default/research", "plan", Ending(phase, output=Output(tokens=7)), 0.2, parts)
         metrics.run("default/research", verdict, 1.0)
     metrics.warmed("default/research", 100)
     metrics.saves("default/research", Measure.SKIP_SOFT)

@@ -9,10 +9,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from scripted.upstreams import Seen
 from tidepool_router import workflow_command
 from tidepool_router.workflow import drawing
 from workflows.examples import spec_of
-from workflows.rooms import Place
+from workflows.rooms import Place, http
 
 Start = Callable[..., Awaitable[Place]]
 
@@ -60,6 +61,27 @@ def test_each_try_is_a_bar_and_what_has_not_ended_goes_to_the_end() -> None:
     assert "a    |    ████|" in text
     assert "answered <503>" in text
     ET.fromstring(drawing.gantt_svg("run <1>", bars))  # what people wrote breaks no markup
+
+
+@pytest.mark.traffic
+async def test_a_gateway_draws_runs_that_another_one_drove(place: Start, tmp_path: Path) -> None:
+    async def tool(seen: Seen) -> None:
+        await asyncio.sleep(0.05)
+        await seen.answer(b"{}")
+
+    store = f"sqlite:///{tmp_path}/runs.db"
+    spec = {"steps": [http("a", "http://tool/"), http("b", "http://tool/", depends="a", withItems=[1, 2])]}
+    here = await place(spec, tool=tool, store=store)
+    run = (await here.client.post("/v1/workflows/research/runs", json={})).json()["id"]
+    there = await place(spec, store=store, place=here)
+    told = [await one.client.get(f"/v1/workflows/research/runs/{run}/events") for one in (here, there)]
+
+    for one in told:
+        bars = drawing.bars_of([json.loads(line[6:]) for line in one.text.splitlines() if line])
+        assert [(bar.name, bar.phase) for bar in bars] == [(name, "Succeeded") for name in ("a", "b[0]", "b[1]")]
+        first, *items = bars
+        assert all(bar.ended - bar.began > 0.04 for bar in bars)  # the tool takes 0.05 s
+        assert all(item.began >= first.ended - 0.002 for item in items)
 
 
 def test_a_run_in_which_nothing_happened_is_drawn_empty() -> None:

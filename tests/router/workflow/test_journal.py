@@ -136,7 +136,8 @@ async def test_however_many_runs_are_kept_the_driver_has_few_statements_to_remem
     for count in range(1, 130):
         await journal.renew("gateway-1", [f"r{number}" for number in range(count)], 10.0)
 
-    assert len([statement for statement in asked if "lease_until" in statement]) <= 9  # 1, 2, 4 and on to 256
+    renewals = [statement for statement in asked if statement.startswith("UPDATE")]  # not those that make tables
+    assert len(renewals) <= 9  # 1, 2, 4 and on to 256
 
 
 async def test_a_lease_that_is_given_back_can_be_taken_over_at_once(journal: SqlJournal) -> None:

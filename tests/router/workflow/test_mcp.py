@@ -13,7 +13,7 @@ import pytest
 
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_router.workflow.breakers import BREAKS_AFTER, Breakers
-from tidepool_router.workflow.failures import StepFailed
+from tidepool_router.workflow.failures import TIMED_OUT, StepFailed
 from tidepool_router.workflow.hosts import Hosts
 from tidepool_router.workflow.mcp_tools import MAX_ANSWER_BYTES, McpTools
 from workflows.examples import spec_of
@@ -239,6 +239,27 @@ async def test_a_server_that_is_down_takes_no_tool_from_the_model_kagent_2845(pl
     assert [shape["properties"]["step"] for shape in shapes[0]] == [{"enum": ["lookup"]}, {"type": "null"}]
     assert shapes[0] == shapes[1] == shapes[2]
     assert asked(here.engine.requests[2]).startswith("lookup Failed: wiki.tools: ConnectError")
+
+
+@pytest.mark.parametrize(("why", "calls"), [(TIMED_OUT, BREAKS_AFTER), (None, BREAKS_AFTER + 1)])
+async def test_a_server_that_hangs_is_left_alone_and_one_that_nobody_waits_for_is_not(
+    why: str | None, calls: int
+) -> None:
+    async def hang(seen: Seen) -> None:
+        await seen.closed.wait()
+
+    async with ScriptedEngine(hang) as server:
+        tools = McpTools(Hosts([f"wiki.tools:{server.port}"], resolve=loopback, loopback=True), Breakers())
+        for _ in range(BREAKS_AFTER + 1):
+            call = asyncio.ensure_future(tools.call(f"http://wiki.tools:{server.port}/mcp", "lookup", {}, "key"))
+            arrived = asyncio.ensure_future(server.arrived.get())
+            await asyncio.wait((call, arrived), return_when=asyncio.FIRST_COMPLETED)
+            arrived.cancel()
+            call.cancel(why)
+            with pytest.raises((asyncio.CancelledError, StepFailed)):
+                await call
+
+    assert len(server.requests) == calls
 
 
 async def test_a_call_that_nobody_waits_for_ends(wiki: Wiki) -> None:

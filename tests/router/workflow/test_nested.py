@@ -81,6 +81,19 @@ async def test_a_model_picks_what_to_do_next_turn_by_turn(place: Start) -> None:
     assert len(set(keys)) == 2
 
 
+async def test_a_model_picks_for_each_item_that_flows_on(place: Start) -> None:
+    spec = choosing(depends="found", withParam="{{ steps.found.results }}")
+    look = {**spec["steps"][0]["choose"], "messages": [{"role": "user", "content": "about {{ item.json.path }}"}]}
+    found = {"name": "found", "http": {"url": "http://tool/{{ item }}"}, "withItems": ["a", "b"]}
+    spec["steps"] = [found, {**spec["steps"][0], "choose": look}, *spec["steps"][1:3]]
+    here = await place({**spec, "output": "{{ steps.look.text }}"}, engine=picks({"step": None, "text": "enough"}))
+
+    answer = await here.chat("moon")
+
+    assert answer.status_code == 200, answer.text
+    assert sorted(asked(seen) for seen in here.engine.requests) == ["about /a", "about /b"]
+
+
 async def test_a_soft_tool_that_fails_is_told_to_the_model_kagent_1530(place: Start) -> None:
     async def tool(seen: Seen) -> None:
         await seen.answer(b"gone", b"404 Not Found")

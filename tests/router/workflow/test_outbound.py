@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from scripted.upstreams import ScriptedEngine, Seen
+from tidepool_router.workflow import hosts as hosts_module
 from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.failures import StepFailed
-from tidepool_router.workflow.hosts import Hosts, NotAllowed, allowed_hosts
+from tidepool_router.workflow.hosts import Hosts, NotAllowed, Unresolved, allowed_hosts
 from tidepool_router.workflow.tools import Tools
 
 PUBLIC = "93.184.216.34"
@@ -91,6 +92,24 @@ async def test_the_api_servers_address_is_read_from_the_environment() -> None:
 
     with pytest.raises(NotAllowed, match="no workflow may call"):
         await hosts.pinned("http://10.96.0.1/")
+
+
+async def test_the_api_servers_address_may_be_given_as_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    led = {"server.example": ["10.0.0.9", PUBLIC], "tool": [PUBLIC], "other": ["8.8.8.8"]}
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        del port
+        return led[host]
+
+    monkeypatch.setattr(hosts_module, "resolve_host", resolve)
+    hosts = allowed_hosts(["tool", "other"], {"KUBERNETES_SERVICE_HOST": "server.example"})
+
+    with pytest.raises(NotAllowed, match="no workflow may call"):
+        await hosts.pinned("http://tool/")
+    assert (await hosts.pinned("http://other/"))[1] == "8.8.8.8"
+    led["server.example"] = []  # nobody knows what is forbidden
+    with pytest.raises(Unresolved):
+        await hosts.pinned("http://other/")
 
 
 async def test_a_workflows_own_hosts_are_its_own() -> None:
@@ -176,6 +195,18 @@ async def test_an_answer_that_would_be_larger_than_it_comes_is_not_read(tool: Sc
         await tools.call("GET", f"http://tool:{tool.port}/", None, "key")
     assert not failed.value.again
     assert tool.requests[0].headers[b"accept-encoding"] == b"identity"
+    await tools.close()
+
+
+async def test_a_name_that_is_not_known_for_a_moment_is_asked_for_again() -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        raise OSError("temporary failure in name resolution")
+
+    tools = Tools(Hosts(["tool"], resolve=resolve), Breakers())
+
+    with pytest.raises(StepFailed, match="temporary failure") as failed:
+        await tools.call("GET", "http://tool/", None, "key")
+    assert failed.value.again
     await tools.close()
 
 

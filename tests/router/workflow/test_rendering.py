@@ -1,14 +1,15 @@
 """Templates come out as their writers mean them, and do no harm whatever they say."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tidepool_router.workflow.core.texts import data_of
-from tidepool_router.workflow.rendering import Renderer, RenderError
+from tidepool_router.workflow.core.texts import data_of, exceeds
+from tidepool_router.workflow.rendering import MAX_PARTS, MAX_SENT, Renderer, RenderError
 
 VALUES: dict[str, Any] = {
     "input": {"q": "a b&c", "items": [1, 2], "n": 3, "flag": True, "none": None},
@@ -85,6 +86,54 @@ async def test_a_template_that_burns_is_stopped_and_the_next_one_works(
 
 
 HALF = {"input": {"half": "\ud800"}}  # JSON can say it, UTF-8 cannot
+
+
+@pytest.mark.parametrize(
+    ("value", "beyond"),
+    [
+        ("x" * 100, ""),
+        ("x" * 101, "characters"),
+        ({"x" * 60: "x" * 39}, ""),
+        ({"x" * 60: "x" * 40}, "characters"),
+        ([["x"] * 5] * 4, "parts"),
+        ([1] * 11, "parts"),
+        ([1] * 10, ""),
+        (None, ""),
+    ],
+)
+def test_a_value_is_weighed_before_anybody_writes_it(value: Any, beyond: str) -> None:
+    assert exceeds(value, characters=100, parts=10) == beyond
+
+
+@pytest.mark.parametrize("template", ["{{ steps.a.results }}", "{{ steps.a.results | tojson }}", "{{ item }}"])
+async def test_what_is_too_long_is_not_written_to_find_out(
+    renderer: Renderer, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of long answers took a quarter of a second to write, in which all other requests waited."""
+    values = {"steps": {"a": {"results": [{"text": "x" * 6000}] * 2}}, "item": {"text": "x" * 10_001}}
+    monkeypatch.setattr(json, "dumps", lambda *_, **__: pytest.fail("it is written"))
+
+    for render in (renderer.render, renderer.value):
+        with pytest.raises(RenderError, match="longer than 10000 bytes"):
+            await render(template, values)
+    assert renderer.beginning(template, values) == ("", False)
+
+
+async def test_what_has_many_parts_is_written_elsewhere_and_what_is_too_much_for_that_is_refused(
+    renderer: Renderer,
+) -> None:
+    many = {"input": {"many": [[]] * (MAX_PARTS + 1)}}
+    with pytest.raises(RenderError, match="longer than 10000 bytes"):
+        await Renderer.render(renderer, "{{ input.many }}", many)
+    assert not renderer._lanes.runs
+
+    roomy = Renderer(max_bytes=1 << 20)
+    assert len(await roomy.render("{{ input.many }}", many)) == 4 * (MAX_PARTS + 1)
+    assert roomy._lanes.runs
+    for much in ("x" * (MAX_SENT[0] + 1), [1] * (MAX_SENT[1] + 1)):
+        with pytest.raises(RenderError, match="reads more than a template may"):
+            await roomy.render("{{ input.much[0] }}{{ 1 + 1 }}", {"input": {"much": much}})
+    await roomy.close()
 
 
 async def test_half_a_surrogate_pair_is_a_text_as_any(renderer: Renderer) -> None:

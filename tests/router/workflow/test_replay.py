@@ -189,8 +189,9 @@ async def test_who_answered_then_answers_again(pool: str) -> None:
             asked_models.append(json.loads(body)["model"])
             return 200, said("x"), 0.0
 
+    speed = SimpleNamespace(prefill=SimpleNamespace(slope=0.001))
     states = {
-        name: SimpleNamespace(config=SimpleNamespace(models=[name]), routing=Routing())
+        name: SimpleNamespace(config=SimpleNamespace(models=[name]), routing=Routing(), speed=speed)
         for name in ("small", "large")
     }
     fleet: Any = SimpleNamespace(pools=states, route=states.get)

@@ -70,7 +70,11 @@ def test_items_flow_on_one_by_one_to_a_step_that_takes_them() -> None:
     assert called(first) == ["search[0]", "search[1]"]
     effects = run.ended(Key("search", 1), Ending(Phase.SUCCEEDED, output=Output("found")), 1.0)
     assert called(effects) == ["read[1]"]
-    assert next(effect for effect in effects if isinstance(effect, Call)).value == Output("found")
+    assert next(effect for effect in effects if isinstance(effect, Call)).value == {
+        "text": "found",
+        "json": None,
+        "status": "Succeeded",
+    }
     assert called(run.ended(Key("search", 0), DONE, 2.0)) == ["read[0]", "all[0]"]
 
 
@@ -364,6 +368,17 @@ def test_what_runs_inside_does_without_for_the_outer_budget() -> None:
     )
 
 
+def test_an_exit_step_does_without_nothing_whatever_was_used() -> None:
+    run, _ = begun({"name": "a"}, {"name": "bye", "withItems": [1, 2]}, budget={"tokens": 100}, onExit="bye")
+    run.used(120, 1.0)
+    run.ended(Key("a"), DONE, 1.0)
+
+    effects = run.composed("x", 1.0)
+
+    assert called(effects) == ["bye[0]", "bye[1]"]
+    assert not any(effect.cheap for effect in effects if isinstance(effect, Call))
+
+
 def test_a_run_that_is_taken_over_goes_on_doing_without() -> None:
     plan = planned({"name": "a"}, {"name": "b", "depends": "a", "dependency": "Soft"}, budget={"tokens": 5})
     known = {Key("a"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=7))}
@@ -372,6 +387,52 @@ def test_a_run_that_is_taken_over_goes_on_doing_without() -> None:
     assert run.begin(0.0) == [Compose()]
     assert run.works["b"].phase is Phase.OMITTED
     assert run.measures[Measure.SKIP_SOFT] == 7
+
+
+def test_a_run_that_is_taken_over_keeps_what_had_begun_before_its_budget_was_spent() -> None:
+    fan = {"withItems": [1, 2, 3], "maxParallel": 3}
+    plan = planned(
+        {"name": "nice", "dependency": "Soft"},
+        {"name": "sub", "workflow": {"name": "inner"}, **fan},
+        {"name": "look", "choose": {"pools": [{"name": "p"}], "among": ["lookup"]}},
+        {"name": "lookup"},
+        budget={"tokens": 5},
+    )
+    pick = Ending(Phase.SUCCEEDED, output=Output("", {"step": "lookup"}))
+    known = {
+        Key("nice"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=7)),
+        Key("i", None, "sub[1]#1/"): DONE,
+        Key("look", None, "look.1/"): pick,
+        Key("lookup", None, "look.1/"): DONE,
+        Key("look", None, "look.2/"): pick,
+    }
+    run = Run(plan, deadline=60.0, ended_before=known)
+
+    assert called(run.begin(0.0)) == ["sub[1]", "look"]  # of the items that which had begun
+    assert run.works["nice"].phase is Phase.SUCCEEDED
+    assert called(run.entered(Key("look"), 1, Entry(), 0.0)) == ["look.2/lookup"]
+
+
+@pytest.mark.parametrize(("used", "used_last", "verdict"), [(7, 0, "Failed"), (4, 9, "Succeeded")])
+def test_a_run_that_is_taken_over_has_failed_where_its_budget_was_spent(
+    used: int, used_last: int, verdict: str
+) -> None:
+    plan = planned(
+        {"name": "a"},
+        {"name": "bye", "withItems": [1, 2]},
+        budget={"tokens": 5, "onExceeded": "Fail"},
+        onExit="bye",
+    )
+    known = {
+        Key("a"): Ending(Phase.SUCCEEDED, output=Output("x", tokens=used)),
+        Key("bye", 0): Ending(Phase.SUCCEEDED, output=Output("x", tokens=used_last)),
+    }
+    run = Run(plan, deadline=60.0, ended_before=known)
+    run.begin(0.0)
+    run.composed("x", 0.0)
+
+    assert run.verdict == verdict
+    assert run.tokens == used + used_last
 
 
 def test_a_spent_budget_fails_the_run_where_it_shall() -> None:

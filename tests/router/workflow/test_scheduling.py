@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scripted.examples import examples
 from tidepool_router.admission import Limits, Queue, Ticket
 from tidepool_router.workflow.core.choice import SLACK_SHARE, Offer, ranked
-from tidepool_router.workflow.core.outlook import outlook, standing
+from tidepool_router.workflow.core.outlook import outlook, sole_pools, standing
 from tidepool_router.workflow.core.profiles import Figure, Profiles
 from tidepool_router.workflow.core.run import Entry, Run
 from tidepool_router.workflow.core.states import Call, Ending, Key, Output, Phase
@@ -87,6 +87,19 @@ def known(**steps: tuple[int, float]) -> Profiles:
         for _ in range(200):
             profiles.worked("test", name, tokens=tokens, seconds=seconds, now=0.0)
     return profiles
+
+
+def test_pools_that_a_run_will_need_are_known_from_its_beginning_also_those_of_workflows_inside() -> None:
+    def asking(name: str, *pools: str) -> dict[str, object]:
+        return {"name": name, "llm": {"pools": [{"name": pool} for pool in pools]}}
+
+    inner = replace(planned(asking("i", "deep"), asking("j", "either", "or")), name="inner")
+    plan = planned(asking("a", "first"), asking("seldom", "last"), {"name": "sub", "workflow": {"name": "inner"}})
+    profiles = Profiles()
+    for _ in range(9):
+        profiles.ended("test", "seldom", 0, 0.0)
+
+    assert sole_pools(plan, profiles, {"inner": inner}) == {"first", "deep"}
 
 
 def test_a_run_needs_what_its_steps_need_that_have_not_ended() -> None:

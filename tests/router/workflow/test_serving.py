@@ -9,7 +9,7 @@ import pytest
 
 from scripted.routers import until
 from scripted.upstreams import Seen
-from workflows.rooms import END, USAGE, Place, asked, delta, echo, http, llm, said
+from workflows.rooms import END, USAGE, Place, asked, delta, echo, found, http, llm, said
 
 Start = Callable[..., Awaitable[Place]]
 pytestmark = pytest.mark.traffic
@@ -332,6 +332,30 @@ async def test_a_run_is_cancelled_by_a_request(place: Start, tmp_path: Path) -> 
     assert (state["phase"], state["reason"]) == ("Cancelled", "cancelled by a request")
 
 
+async def test_a_cancelled_run_stays_cancelled_when_its_gateway_dies(place: Start, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+
+    async def hang(seen: Seen) -> None:
+        await seen.closed.wait()
+
+    spec = {"onExit": "bye", "steps": [llm("a", "x"), http("bye", "http://tool/")]}
+    here = await place(spec, engine=hang, tool=hang, store=store)
+    run = (await here.client.post("/v1/workflows/research/runs", json={})).json()["id"]
+    await here.engine.arrived.get()
+    assert (await here.client.delete(f"/v1/workflows/research/runs/{run}")).status_code == 202
+    await here.tool.arrived.get()  # its exit step is under way
+    await here.rooms.close()
+
+    here.tool.script = found
+    there = await place(spec, store=store, place=here)
+    await until(lambda: run in there.rooms.workflows.active)
+    await there.client.get(f"/v1/workflows/research/runs/{run}/events")
+
+    state = (await there.client.get(f"/v1/workflows/research/runs/{run}")).json()
+    assert (state["phase"], state["reason"]) == ("Cancelled", "cancelled by a request")
+    assert len(here.engine.requests) == 1
+
+
 async def test_another_gateway_goes_on_from_the_last_committed_step(place: Start, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/runs.db"
     may_write = asyncio.Event()
@@ -352,11 +376,13 @@ async def test_another_gateway_goes_on_from_the_last_committed_step(place: Start
 
     there = await place(spec, store=store, place=here)
     await until(lambda: run in there.rooms.workflows.active)
-    await there.client.get(f"/v1/workflows/research/runs/{run}/events")
+    events = (await there.client.get(f"/v1/workflows/research/runs/{run}/events")).text
 
     state = (await there.client.get(f"/v1/workflows/research/runs/{run}")).json()
     assert (state["phase"], state["output"]) == ("Succeeded", "<<first>>")
     assert [asked(seen) for seen in here.engine.requests] == ["first", "<first>", "<first>"]
+    steps = [json.loads(line[6:]).get("step") for line in events.splitlines() if line]
+    assert steps[:3] == ["a", "a", "b"]  # also what happened before
 
 
 async def test_a_gateway_that_was_too_slow_to_keep_its_run_writes_nothing_to_it(

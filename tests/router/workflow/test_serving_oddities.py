@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from scripted.upstreams import Seen
-from tidepool_router.workflow import manager
+from tidepool_router.workflow import driver, manager
+from tidepool_router.workflow.mcp_tools import McpTools
 from tidepool_router.workflow.rendering import Renderer
 from tidepool_router.workflow.sql_journal import SqlJournal
 from workflows.rooms import Place, http, llm
@@ -104,6 +105,44 @@ async def test_a_gateway_replays_no_more_runs_than_it_takes_in(
     answer = await here.client.post(f"/v1/workflows/research/runs/{run}/replay")
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_runs")
+
+
+@pytest.mark.parametrize("kind", ["llm", "workflow", "mcp"])
+async def test_all_that_a_run_holds_is_bounded_whoever_made_it(
+    place: Start, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "x" * 400
+
+    async def call(*_: Any) -> tuple[str, Any]:
+        return "well", {"long": long}
+
+    monkeypatch.setattr(McpTools, "call", call)
+    monkeypatch.setattr(driver, "_MOST_CHARACTERS", 1000)
+    does = {
+        "llm": llm("a", long),
+        "workflow": {"name": "a", "workflow": {"name": "deep"}},
+        "mcp": {"name": "a", "mcp": {"server": "http://tool/", "tool": "t"}},
+    }
+    fan = {**does[kind], "withItems": [1, 2, 3], "maxParallel": 1}
+    deep = {"steps": [http("b", "http://tool/", when="{{ input.never | default('') }}")], "output": long}
+    here = await place({"steps": [fan], "output": "short"}, others={"deep": deep})
+
+    answer = await here.chat()
+
+    assert answer.status_code == 502
+    assert "item 2: all outputs of the run together are longer" in answer.json()["error"]["message"]
+
+
+async def test_a_gateway_remembers_fewer_runs_where_they_are_long(
+    place: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "_MOST_RECENT_EVENTS", 12)
+    here = await place({"steps": [llm("a", "x", withItems=[1, 2])]})
+
+    for _ in range(3):
+        assert (await here.chat()).status_code == 200
+
+    assert [len(events) for events in here.rooms.workflows.recent.values()] == [5, 5]
 
 
 async def test_an_answer_is_as_long_as_its_step_says(place: Start) -> None:

@@ -61,6 +61,10 @@ class Board:
     calls_left: int = MAX_CALLS
     most_calls: int = MAX_CALLS
 
+    def began(self, unit: str) -> bool:
+        """Whether an earlier life has ended some of this step, unit of a step, or turn: it had begun it, then."""
+        return any(_part_of(key, unit) for key in self.known)
+
     def told(self) -> str:
         """What the run did without; empty where that is nothing."""
         if not self.saved:
@@ -95,8 +99,15 @@ class Entry:
     given: Any = None
 
 
-def spent(known: Mapping[Key, Ending], inside: str = "") -> int:
-    """Tokens that endings tell of, those whose `within` begins so; each is counted once, where it was used."""
-    chosen = [key for key in known if key.within.startswith(inside)]
+def spent(known: Mapping[Key, Ending], inside: str = "", but_for: str = "") -> int:
+    """Tokens that endings tell of, those whose `within` begins so; each is counted once, where it was used.
+
+    `but_for`: not those of this step.
+    """
+    chosen = [key for key in known if key.within.startswith(inside) and not (but_for and _part_of(key, but_for))]
     wholes = {owner for key in chosen for owner in key.owners()}
     return sum(known[key].output.tokens for key in chosen if str(key) not in wholes)
+
+
+def _part_of(key: Key, unit: str) -> bool:
+    return unit in (key.path, str(key)) or key.within.startswith(tuple(unit + mark for mark in "#.[/"))

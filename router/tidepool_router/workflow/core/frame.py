@@ -34,7 +34,7 @@ from tidepool_router.workflow.core.states import (
     Verdict,
 )
 from tidepool_router.workflow.core.texts import data_of
-from tidepool_router.workflow.core.values import steps_read
+from tidepool_router.workflow.core.values import item_read, steps_read
 from tidepool_router.workflow.core.work import StepWork, Unit
 
 MAX_ITEMS: Final = 256
@@ -65,10 +65,10 @@ class Frame:
         self._failed: str | None = None  # the first hard step that failed, where the others go on
 
     def saves(self, measure: Measure) -> bool:
-        """Whether it does without this by now, for its own budget or one above."""
-        return measure in self.saving.measures or (
-            self.place.outer is not None and self.place.outer.saves(measure)
-        )
+        """Whether it does without this by now, for its own budget or one above, but in its exit step."""
+        outer = self.place.outer
+        due = measure in self.saving.measures or (outer is not None and outer.saves(measure))
+        return due and self.verdict is Verdict.RUNNING
 
     def step(self, name: str) -> StepPlan:
         """One of its steps. Raises KeyError."""
@@ -95,6 +95,8 @@ class Frame:
         """Start."""
         for work in self.works.values():
             self._advance(work, now)
+        if self.saving.overspent and self.verdict is Verdict.RUNNING:
+            self._stop(Verdict.FAILED, self.saving.overspent, now)
         self._settle(now)
 
     def expanded(self, step: str, items: Sequence[Any], now: float) -> None:
@@ -250,7 +252,7 @@ class Frame:
             return
         if work.plan.expression is not None and not holds(work.plan.expression, self.works):
             self._end_step(work, Phase.OMITTED, told(work.plan.expression, self.works), now)
-        elif work.plan.soft and self.saves(Measure.SKIP_SOFT):
+        elif work.plan.soft and self.saves(Measure.SKIP_SOFT) and not self.board.began(work.path):
             self._skip_soft(work, now)
         else:
             self._start(work, now)
@@ -316,7 +318,7 @@ class Frame:
         pending = [
             (key, unit)
             for key, unit in work.keyed()
-            if unit.phase is Phase.PENDING and key not in self.board.known
+            if unit.phase is Phase.PENDING and not self.board.began(str(key))
         ]
         if len(pending) == len(work.units):
             del pending[0]
@@ -343,7 +345,7 @@ class Frame:
         """One item of the step's source has ended: it is this step's item now."""
         unit = work.units[index]
         if source.phase is Phase.SUCCEEDED:
-            unit.value, unit.ready = source.output, True
+            unit.value, unit.ready = item_read(source), True
         elif unit.phase is Phase.PENDING:
             unit.phase = Phase.SKIPPED
             unit.reason = f"{work.plan.source}[{index}] is {source.phase}"

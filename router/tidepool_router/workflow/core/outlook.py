@@ -5,6 +5,7 @@ Renewed for each call, from what has ended and what steps like those that have n
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from tidepool_router.workflow.core.frame import Frame
@@ -16,6 +17,7 @@ from tidepool_router.workflow.core.work import StepWork
 
 # Steps of these kinds ask models; the others have work of their own elsewhere.
 _ASKING: Final = frozenset(("llm", "choose", "workflow"))
+_LIKELY: Final = 0.5  # of the runs, in which a step runs
 _TURNS: Final = 2.0  # of a step that chooses, before any was seen
 
 
@@ -92,17 +94,25 @@ def frame_tokens(frame: Frame, profiles: Profiles) -> float:
     return total
 
 
-def sole_pools(plan: Plan, profiles: Profiles) -> frozenset[str]:
-    """Pools that a run of the plan will ask, more likely than not, with no other in their place."""
-    found = set()
-    for name, step in plan.steps.items():
-        asked = step.step.llm or step.step.choose
-        if (
-            asked is not None
-            and len(asked.pools) == 1
-            and profiles.step(plan.name, name).units.or_else(1.0) >= 0.5
-        ):
-            found.add(asked.pools[0].name)
+def sole_pools(plan: Plan, profiles: Profiles, plans: Mapping[str, Plan] = MappingProxyType({})) -> frozenset[str]:
+    """Pools that a run of the plan will ask, more likely than not, with no other in their place.
+
+    `plans`: of workflows that its steps run, by name.
+    """
+    found: set[str] = set()
+    waiting, seen = [plan], set()
+    while waiting:
+        one = waiting.pop()
+        seen.add(one.name)
+        for name, step in one.steps.items():
+            if profiles.step(one.name, name).units.or_else(1.0) < _LIKELY:
+                continue
+            asked = step.step.llm or step.step.choose
+            if asked is not None and len(asked.pools) == 1:
+                found.add(asked.pools[0].name)
+            inside = None if step.step.workflow is None else plans.get(step.step.workflow.name)
+            if inside is not None and inside.name not in seen:
+                waiting.append(inside)
     return frozenset(found)
 
 

@@ -5,7 +5,7 @@ the same where it is asked the same, and each call goes to the pool that answere
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -44,7 +44,9 @@ def replay_of(run: str, endings: Mapping[Key, Ending]) -> Replay:
 
 def of_tools(endings: Mapping[Key, Ending], plan: Plan, plans: Mapping[str, Plan]) -> dict[Key, Ending]:
     """Those of tools. `plans`: of the workflows that are run inside, by name."""
-    return {key: ending for key, ending in endings.items() if _kind(key, plan, plans) in _TOOLS}
+    tools = {key: ending for key, ending in endings.items() if _kind(key, plan, plans) in _TOOLS}
+    # They took their time then.
+    return {key: replace(ending, began=None, ended=None) for key, ending in tools.items()}
 
 
 def differing(first: Mapping[Key, Ending], second: Mapping[Key, Ending]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tidepool_api.workflow import Measure
-from tidepool_router.workflow.core.board import Board
+from tidepool_router.workflow.core.board import Board, spent
 from tidepool_router.workflow.core.plan import Plan
 from tidepool_router.workflow.core.states import Save
 
@@ -11,13 +11,16 @@ from tidepool_router.workflow.core.states import Save
 class Saving:
     """Of one frame, whose `scope` is told. `measures`: what is in force, and how many tokens were used by then.
 
-    A run that is taken over has used what its endings tell of, so it goes on doing without.
+    A run that is taken over has used what its endings tell of, so it goes on doing without. `overspent`: why it
+    had failed by then, whatever its exit step used since; empty where it had not.
     """
 
     def __init__(self, plan: Plan, board: Board, scope: str, tokens: int) -> None:
         self._plan = plan
         self._board = board
         self._scope = scope
+        exit_step = "" if plan.exit is None else scope + plan.exit.name
+        self.overspent = self.failure(spent(board.known, scope, exit_step))
         self.measures: dict[Measure, int] = {}
         for measure in self._due(tokens):
             self._begin(measure, tokens)

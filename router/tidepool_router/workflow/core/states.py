@@ -86,11 +86,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one unit of work ended, for good: what the journal keeps."""
+    """How one unit of work ended, for good: what the journal keeps.
+
+    `began`, its first try, and `ended` are in Unix seconds, for people; nothing is decided by them.
+    """
 
     phase: Phase
     reason: str = ""
     output: Output = field(default_factory=Output)
+    began: float | None = field(default=None, compare=False)
+    ended: float | None = field(default=None, compare=False)
 
 
 # What a run asks for.

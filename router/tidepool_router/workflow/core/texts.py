@@ -15,6 +15,33 @@ def as_text(value: Any) -> str:  # noqa: ANN401 - whatever a template made
     return str(value)
 
 
+def exceeds(value: Any, characters: int, parts: int) -> str:  # noqa: ANN401 - JSON
+    """Which of its bounds a value is beyond: "characters", as JSON, or "parts", members and items at any depth.
+
+    Empty: it is within both. It looks at no more than so many, so this is quick however large the value is.
+    """
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            characters -= len(one)
+            inside = 0
+        elif isinstance(one, dict):
+            characters -= sum(map(len, one)) if len(one) <= parts else 0
+            inside = len(one)
+        else:
+            inside = len(one) if isinstance(one, list | tuple) else 0
+        characters -= inside
+        parts -= inside
+        if characters < 0:
+            return "characters"
+        if parts < 0:
+            return "parts"
+        if inside:
+            waiting += one.values() if isinstance(one, dict) else one
+    return ""
+
+
 def data_of(text: str) -> Any:  # noqa: ANN401 - JSON
     """The object or list that a text writes as JSON; None where it is no such text.
 

@@ -125,11 +125,11 @@ class Turns:
         self._turns.append({"step": work.plan.name, "pick": pick, **step_read(work)})
         if work.phase in BROKEN and not work.plan.soft:
             return Ending(work.phase, f"turn {len(self._turns)}: {work.plan.name} {work.phase}: {work.reason}")
-        choose = self._step.step.choose
-        if choose is None or len(self._turns) >= choose.max_turns:
+        choose, turns = self._step.step.choose, len(self._turns)
+        if choose is None or turns >= choose.max_turns:
             return Ending(Phase.SUCCEEDED)
-        if self.saves(Measure.FEWER_BRANCHES):
-            self._outer.board.saved.append(f"turns of {self._key} after {len(self._turns)}")
-            return Ending(Phase.SUCCEEDED, f"stopped after {len(self._turns)} turns, for the budget")
+        if self.saves(Measure.FEWER_BRANCHES) and not self._outer.board.began(f"{self._key}.{turns + 1}"):
+            self._outer.board.saved.append(f"turns of {self._key} after {turns}")
+            return Ending(Phase.SUCCEEDED, f"stopped after {turns} turns, for the budget")
         self._ask(now)
         return None

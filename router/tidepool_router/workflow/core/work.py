@@ -43,6 +43,11 @@ class StepWork:
         self.expanding = False  # somebody makes the items
 
     @property
+    def path(self) -> str:
+        """Where it is in the run."""
+        return self.within + self.plan.name
+
+    @property
     def ended(self) -> bool:
         """Whether it is over, for good."""
         return self.phase in ENDED
