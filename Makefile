@@ -71,6 +71,7 @@ bench: bench-router bench-scaling bench-workflow bench-operator ## What router, 
 
 bench-scaling: setup ## Scaling policies on recorded demand that tuning never saw; minutes of one core (JOBS=2)
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.forecasts
+	PYTHONPATH=tests:e2e $(BIN)/python -m scaling.looks
 	PYTHONPATH=tests:e2e $(BIN)/python -m scaling $(if $(JOBS),--jobs $(JOBS))
 
 bench-router: setup ## What the router costs beside its peers, at most 20 minutes (QUICK=1: one short round)

@@ -169,13 +169,13 @@ async def _looks(port: int, queries: Connection) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print it; 1 where a look costs more than it may."""
+    """Print it; 1 where decisions cost more than they may."""
     with _prometheus() as (port, queries):
         found = asyncio.run(_looks(port, queries))
     for name, value in found.items():
         print(f"{name.replace('_', ' '):24} {value:8.3f}")
-    held = found["look_seconds"] <= MOST_SECONDS
-    print(f"processor time of a look at most {MOST_SECONDS} s: {'held' if held else 'MISSED'}")
+    held = found["decisions_seconds"] <= MOST_SECONDS and found["queries_a_look"] <= 1
+    print(f"decisions of a look at most {MOST_SECONDS} s, and one query: {'held' if held else 'MISSED'}")
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(found, indent=1))
     return 0 if held else 1
