@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml requirements.lock
 vendor: setup ## Take the console's chart library from its npm package again (VERSION=, else the one that is there)
 	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.vendor $(VERSION)
 
-pictures: setup ## Take docs/images anew from a made-up cluster, in a headless Chromium
+pictures: setup ## Take pictures of the console of a made-up cluster into build/pictures, in a headless Chromium
 	PYTHONPATH=tests:e2e $(BIN)/python -m scripted.pictures
 
 docs: setup ## Build the site of the documentation into build/site; a link or anchor that leads nowhere is an error

@@ -156,7 +156,7 @@ async def right_figures(world: World, page: Page) -> None:
             )
             values += [float(one["value"][1]) for one in sample["result"]]
             told = float((await page.run(shown(".tokens"))).partition("→")[2].strip().removesuffix("k"))
-            if values and told > 0 and min(values) * 0.8 <= told <= max(values) * 1.2:
+            if values and told > 1 and min(values) * 0.8 <= told <= max(values) * 1.2:
                 break
             await asyncio.sleep(1)
     for name, reason in (

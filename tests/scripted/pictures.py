@@ -1,4 +1,7 @@
-"""Pictures of the console for docs/images, of a cluster that is made up: `make pictures`."""
+"""Pictures of the console of a cluster that is made up, to look at: `make pictures`.
+
+Those in docs/images are of the real cluster (e2e/scenarios/test_console.py).
+"""
 
 import asyncio
 import time
@@ -7,12 +10,13 @@ from pathlib import Path
 from fakes.console import busy_world, served
 from scripted.browser import Page, browser
 
-FOLDER = Path(__file__).parents[2] / "docs" / "images"
+FOLDER = Path(__file__).parents[2] / "build" / "pictures"
 POOLS = 24
 
 
 async def main() -> None:
     """Write them."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     async with served(busy_world(POOLS, now=time.time())) as server, browser() as chromium:
         url = f"http://127.0.0.1:{server.port}/"
         await _picture(await chromium.page(1280, 620), url, "pools", "console-pools.png")
