@@ -71,9 +71,11 @@ PATH_SETTINGS: Final = "/settings"  # PUT SidecarSettings
 PATH_FLEET: Final = "/fleet"  # PUT Fleet (gateway)
 # Runs of AgentWorkflowRuns (gateway): GET OpenRuns; PUT RunOrder at /UID answers RunReport; DELETE /UID cancels.
 PATH_RUNS: Final = "/runs"
-# Below it, for who only looks: /of/NAMESPACE/NAME answers RunList of a workflow, /told/ID RunStory of any run.
+# Below it, for who only looks: /of/NAMESPACE/NAME answers RunList of a workflow, /told/ID RunStory of any run,
+# /totals AllTotals of all workflows in one answer.
 PATH_RUNS_OF: Final = f"{PATH_RUNS}/of"
 PATH_RUNS_TOLD: Final = f"{PATH_RUNS}/told"
+PATH_RUNS_TOTALS: Final = f"{PATH_RUNS}/totals"
 PATH_READY: Final = "/readyz"  # gateway: has a fleet and is not draining
 # Sidecar traffic port and gateway control port: load reports, one JSON object a line, held open.
 PATH_LOAD: Final = "/tidepool/load"

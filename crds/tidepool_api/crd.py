@@ -59,8 +59,10 @@ WORKFLOW_COLUMNS: Final = (
     Column("REASON", _condition("Ready", "reason"), "Why the workflow can or cannot run."),
     Column("ACTIVE", ".status.runs.active", "Runs in progress.", "integer"),
     _AGE,
-    Column("SUCCEEDED", ".status.runs.succeeded", "Runs that succeeded.", "integer", wide=True),
-    Column("FAILED", ".status.runs.failed", "Runs that failed.", "integer", wide=True),
+    Column(
+        "SUCCEEDED", ".status.runs.succeeded", "Runs that succeeded in the last 24 hours.", "integer", wide=True
+    ),
+    Column("FAILED", ".status.runs.failed", "Runs that failed in the last 24 hours.", "integer", wide=True),
     Column("P95", ".status.latency.p95", "Nineteen in twenty runs took no longer.", wide=True),
 )
 RUN_COLUMNS: Final = (

@@ -123,26 +123,31 @@ class WorkflowCondition(StrEnum):
 
 
 class Runs(Document):
-    """Counts of runs."""
+    """Counts of runs, from a hundred on in two digits."""
 
     active: Count = Field(default=0, description="Runs in progress.")
-    succeeded: Count = Field(default=0, description="Runs that succeeded.")
-    failed: Count = Field(default=0, description="Runs that failed.")
+    succeeded: Count = Field(default=0, description="Runs that succeeded in the last 24 hours.")
+    failed: Count = Field(default=0, description="Runs that failed in the last 24 hours.")
 
 
 class Latency(Document):
-    """How long runs take, rounded."""
+    """How long runs take, rounded: the last 500 that succeeded or failed in the last 24 hours."""
 
-    p50: ShortText | None = Field(default=None, description="Half of all runs took no longer.")
-    p95: ShortText | None = Field(default=None, description="Nineteen in twenty runs took no longer.")
+    p50: ShortText | None = Field(default=None, description="Half of them took no longer.")
+    p95: ShortText | None = Field(default=None, description="Nineteen in twenty of them took no longer.")
 
 
 class AgentWorkflowStatus(Document):
     """Observed state of a workflow."""
 
     observed_generation: Count | None = Field(default=None, description="Generation of the spec this speaks of.")
-    runs: Runs | None = Field(default=None, description="Counts of runs.")
-    latency: Latency | None = Field(default=None, description="How long runs take.")
+    runs: Runs | None = Field(
+        default=None,
+        description="Counts of runs at the gateways, at most a minute old; from a hundred on in two digits.",
+    )
+    latency: Latency | None = Field(
+        default=None, description="How long the last 500 runs took of those that ended in the last 24 hours."
+    )
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=16, description="Accepted and Ready.", json_schema_extra=map_list("type")
     )

@@ -149,6 +149,7 @@ class Operator:
             group.create_task(parts.publisher.run())
             group.create_task(parts.hosts.run())
             group.create_task(parts.runs.run())
+            group.create_task(parts.workflow_figures.run())
             group.create_task(self._resync())
 
     async def _resync(self) -> None:

@@ -7,6 +7,7 @@ from tidepool_operator.cluster.kinds import AGENT_WORKFLOW, AGENT_WORKFLOW_RUN, 
 from tidepool_operator.cluster.names import Names
 from tidepool_operator.cluster.store import Key, key_of, pool_of
 from tidepool_operator.due import Due, Work
+from tidepool_operator.workflow_figures import only_figures_changed
 
 
 def asks_classifier(pool: Object | None) -> bool:
@@ -32,10 +33,9 @@ class Changes:
         if item is None:
             return
         if kind == AGENT_WORKFLOW:
-            if before is None:
-                self.hosts()
-            self._workflow_changed(key_of(item), new=before is None, gone=after is None)
-            self.fleet()
+            # Figures move once a minute of each that runs, and would have its whole namespace looked at.
+            if not only_figures_changed(before, after):
+                self._workflow_changed(key_of(item), new=before is None, gone=after is None)
         elif kind == AGENT_WORKFLOW_RUN:
             self._run_changed(item, gone=after is None)
         elif (pool := pool_of(kind, item)) is not None:
@@ -50,12 +50,15 @@ class Changes:
                 self.due.workflows(key_of(item).namespace)
 
     def _workflow_changed(self, key: Key, *, new: bool, gone: bool) -> None:
+        if new:
+            self.hosts()
         if gone:
             self.due.forget(Work.WORKFLOW, key)
         if new or gone:
             self.due.namesakes(key)
         # Workflows may run one another.
         self.due.workflows(key.namespace)
+        self.fleet()
 
     def _run_changed(self, raw: Object, *, gone: bool) -> None:
         key = key_of(raw)

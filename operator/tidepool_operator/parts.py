@@ -42,6 +42,7 @@ from tidepool_operator.telemetry.gateways import Gateways as GatewayStreams
 from tidepool_operator.telemetry.prometheus import NoPrometheus, Prometheus, PrometheusSettings
 from tidepool_operator.view import View
 from tidepool_operator.workers import Acts, Workers
+from tidepool_operator.workflow_figures import WorkflowFigures
 from tidepool_operator.workflows import Workflows
 
 
@@ -122,6 +123,7 @@ class Parts:
         self.orphans = Orphans(self.store, recorder, self._groups)
         self.gateway_runs = GatewayRuns(self.gateways.serving, proof=self._proof.headers)
         self.runs = RunObjects(self.api, self.store, self.gateway_runs, self._settings.watch_namespaces, clock)
+        self.workflow_figures = WorkflowFigures(self.api, self.store, self.gateway_runs)
         acts: Acts = {
             Work.POOL: reconciler,
             Work.WORKFLOW: Workflows(self.api, self.store, recorder),

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from chart.programs import CHART, NAMESPACE, ROOT, Object, Program, Render, sets
+from documents.manifests import shown
 from tidepool_api import contract
 from tidepool_operator.settings import read
 from tidepool_router.door import Writer
@@ -460,3 +461,15 @@ def test_gateways_that_share_a_server_are_as_many_as_wanted(render: Render, helm
     both = {"gateway.workflows": {**keeping, "persistentVolumeClaim": "runs"}, "gateway.replicas": 1}
     with pytest.raises(AssertionError, match="not both"):
         helm("template", "demo", str(CHART), *sets(both))
+
+
+def test_the_policy_that_closes_the_api_server_selects_gateways_alone(render: Render) -> None:
+    (policy,) = [found for _, found in shown() if found["metadata"]["name"] == "gateway-not-to-the-api-server"]
+    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+
+    chart = render({})
+    pods = {one["metadata"]["name"]: one["spec"]["template"] for one in chart.all("Deployment")}
+    selected = {name for name, pod in pods.items() if wanted <= pod["metadata"]["labels"].items()}
+
+    assert selected == {GATEWAY}
+    assert policy["spec"]["policyTypes"] == ["Egress"]

@@ -53,6 +53,20 @@ async def test_a_workflow_that_comes_or_goes_is_news_to_its_namespace_and_to_its
     assert await Here(*workflows).due(AGENT_WORKFLOW, workflows[0], workflows[0]) == near
 
 
+async def test_figures_of_a_workflow_are_news_to_nobody() -> None:
+    before, after = item("x"), item("x")
+    after["metadata"]["resourceVersion"] = "2"
+    after["status"] = {"runs": {"active": 1}, "latency": {"p50": "1s"}}
+    here = Here(before, item("y"))
+
+    assert await here.due(AGENT_WORKFLOW, before, after) == set()
+    assert here.told == []
+
+    after["status"]["conditions"] = [{"type": "Accepted"}]
+    assert len(await here.due(AGENT_WORKFLOW, before, after)) == 2
+    assert here.told == ["fleet"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "asked"),
     [

@@ -11,7 +11,17 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from tidepool_api import contract
-from tidepool_api.workflow_run import OpenRun, OpenRuns, RunList, RunOrder, RunReport, RunStory, RunSummary
+from tidepool_api.workflow_run import (
+    AllTotals,
+    OpenRun,
+    OpenRuns,
+    RunList,
+    RunOrder,
+    RunReport,
+    RunStory,
+    RunSummary,
+    RunTotals,
+)
 from tidepool_operator.errors import OperatorError
 
 log = logging.getLogger(__name__)
@@ -72,6 +82,11 @@ class GatewayRuns:
         for answer in await self._looks(f"{contract.PATH_RUNS_OF}/{workflow}"):
             found |= {one.id: one for one in _read(RunList, answer).runs}
         return sorted(found.values(), key=lambda one: -one.created)
+
+    async def totals(self) -> Mapping[str, RunTotals]:
+        """Runs of every workflow that has some ("namespace/name"), counted. Raises RunRefused."""
+        found = _read(AllTotals, await self._ask("GET", contract.PATH_RUNS_TOTALS))
+        return {one.workflow: one for one in found.workflows}
 
     async def told(self, run: str) -> RunStory:
         """One run, as the gateway tells it that remembers most. Raises RunRefused."""

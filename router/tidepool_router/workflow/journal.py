@@ -81,6 +81,18 @@ class Record:
     moves: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Runs of a workflow: in progress, lately ended, and seconds that half and 19 in 20 of these took."""
+
+    workflow: str
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    p50_seconds: float | None = None
+    p95_seconds: float | None = None
+
+
 class Journal(Protocol):
     """The store. Each method returns when what it writes is on disk, and raises JournalError otherwise.
 
@@ -128,6 +140,12 @@ class Journal(Protocol):
 
     async def open_runs(self, prefix: str, most: int) -> Sequence[tuple[str, str]]:
         """Ids that begin so, of runs that are not over, and their workflows."""
+
+    async def totals(self, ended_after: float) -> Sequence[Totals]:
+        """Of each workflow that has runs, those that ended before a time and cancelled ones left out.
+
+        Bounded: where very many have ended, the newest count.
+        """
 
     async def forget(self, ended_before: float) -> int:
         """Delete runs that ended before a time; returns how many."""

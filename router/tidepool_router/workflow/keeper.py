@@ -14,7 +14,7 @@ MOST_ACTIVE: Final = 2000  # runs at one gateway
 _TICKS_A_LEASE: Final = 3
 _MOST_CLAIMED: Final = 25  # at a time, so that gateways share what one left behind, and for their memory
 _CLAIM_MORE_SECONDS: Final = 0.2
-_KEPT_SECONDS: Final = 24 * 3600.0
+KEPT_SECONDS: Final = 24 * 3600.0
 _SWEEP_TICKS: Final = 60
 # How soon a gateway hears that another was asked to cancel a run of its own.
 _CANCEL_SECONDS: Final = 0.4
@@ -69,7 +69,7 @@ class Keeper:
                 if monotonic() >= self._patient_until:
                     more = await self._take_over()
                 if ticks % _SWEEP_TICKS == 0:
-                    await self._journal.forget(time.time() - _KEPT_SECONDS)
+                    await self._journal.forget(time.time() - KEPT_SECONDS)
             except JournalError as error:
                 _log.warning("the store of workflow runs cannot be used", extra={"reason": str(error)})
                 self._be_patient()

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from time import time
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from tidepool_api import contract
-from tidepool_api.workflow_run import RunEvent, RunList, RunStory, RunSummary
+from tidepool_api.workflow_run import AllTotals, RunEvent, RunList, RunStory, RunSummary, RunTotals
 from tidepool_router.control import JSON, Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.workflow.journal import Summary
@@ -31,6 +32,12 @@ async def looked(workflows: Workflows, path: str) -> Response | None:
     if path.startswith(contract.PATH_RUNS_TOLD + "/"):
         return _json(await _story(workflows, path.removeprefix(contract.PATH_RUNS_TOLD + "/")))
     return None
+
+
+async def totals_told(workflows: Workflows) -> Response:
+    """Runs of every workflow that has some, counted. Raises Refused."""
+    found = await workflows.totals()
+    return _json(AllTotals(workflows=tuple(RunTotals.model_validate(asdict(one)) for one in found)))
 
 
 async def _story(workflows: Workflows, run: str) -> RunStory:
@@ -81,5 +88,5 @@ def without_texts(reason: str) -> str:
     return _QUOTED.sub("…", reason)[:_MOST_REASON_CHARACTERS]
 
 
-def _json(found: RunList | RunStory) -> Response:
+def _json(found: AllTotals | RunList | RunStory) -> Response:
     return Response(200, found.model_dump_json(by_alias=True).encode("utf-8", "replace"), JSON)

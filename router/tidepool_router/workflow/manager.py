@@ -27,8 +27,8 @@ from tidepool_router.workflow.core.plan import Plan, plan_of
 from tidepool_router.workflow.core.replaying import Replay, differing, of_tools, replay_of
 from tidepool_router.workflow.core.states import Verdict
 from tidepool_router.workflow.driver import Driver
-from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary, Taken
-from tidepool_router.workflow.keeper import MOST_ACTIVE, Keeper
+from tidepool_router.workflow.journal import Accepted, Claim, Journal, JournalError, Record, Summary, Taken, Totals
+from tidepool_router.workflow.keeper import KEPT_SECONDS, MOST_ACTIVE, Keeper
 from tidepool_router.workflow.steps import About, Performer
 from tidepool_router.workflow.tracing import RunTrace
 from tidepool_router.workflow.watching import Watch, WorkflowMetrics
@@ -282,6 +282,10 @@ class Workflows:
     async def open_runs(self, prefix: str, most: int) -> Sequence[tuple[str, str]]:
         """Ids that begin so, of runs that are not over at any gateway, and their workflows. Raises Refused."""
         return await self._stored(self._journal.open_runs(prefix, most))
+
+    async def totals(self) -> Sequence[Totals]:
+        """Runs of each workflow at all gateways of the store, and those that are kept. Raises Refused."""
+        return await self._stored(self._journal.totals(time.time() - KEPT_SECONDS))
 
     async def cancel(self, run: str, reason: str) -> None:
         """End a run, whichever gateway drives it: here at once, elsewhere within a second. Raises Refused.

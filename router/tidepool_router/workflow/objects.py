@@ -23,7 +23,7 @@ from tidepool_api.workflow_run import (
 from tidepool_router.control import JSON, Response
 from tidepool_router.errors import Refusal, Refused
 from tidepool_router.workflow.journal import Record, Taken
-from tidepool_router.workflow.looking import looked
+from tidepool_router.workflow.looking import looked, totals_told
 from tidepool_router.workflow.manager import Called, Workflows
 
 _PREFIX: Final = "object-"
@@ -59,6 +59,8 @@ class RunObjects:
             return _refusal(refused.refusal)
 
     async def _handle(self, method: str, path: str, uid: str, body: bytes) -> Response:
+        if (method, path) == ("GET", contract.PATH_RUNS_TOTALS):
+            return await totals_told(self._workflows)
         match method, bool(uid):
             case "GET", False:
                 found = await self._workflows.open_runs(_PREFIX, _MOST_OPEN)

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from tidepool_router.workflow import sql_tables
+from tidepool_router.workflow import sql_tables, sql_totals
 from tidepool_router.workflow.core.states import Ending, Key
-from tidepool_router.workflow.journal import Accepted, Claim, Fenced, Record, Summary, Taken
+from tidepool_router.workflow.journal import Accepted, Claim, Fenced, Record, Summary, Taken, Totals
 from tidepool_router.workflow.sql_store import MEMORY, store_of
 from tidepool_router.workflow.sql_tables import ENDINGS, RUNS
 from tidepool_router.workflow.sql_writer import Writer
@@ -179,6 +179,12 @@ class SqlJournal:
         wanted = sa.select(RUNS.c.id, RUNS.c.workflow).where(begins).order_by(RUNS.c.created).limit(most)
         return await self._writer.do(
             lambda found: [(row.id, row.workflow) for row in found.execute(wanted)], self._asked_seconds
+        )
+
+    async def totals(self, ended_after: float) -> Sequence[Totals]:
+        """Journal."""
+        return await self._writer.do(
+            lambda connection: sql_totals.totals(connection, ended_after), self._asked_seconds
         )
 
     async def forget(self, ended_before: float) -> int:

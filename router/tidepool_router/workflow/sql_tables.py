@@ -37,6 +37,8 @@ RUNS: Final = sa.Table(
     sa.Index("workflow_runs_newest", "workflow", "created"),
     sa.Index("workflow_runs_open", "ended", "lease_until"),
 )
+# All that is counted of runs that have ended, so that their rows, which hold prompts, need not be read.
+sa.Index("workflow_runs_ended", RUNS.c.ended, RUNS.c.verdict, RUNS.c.workflow, RUNS.c.created)
 _asked: Final = RUNS.c.cancel.is_not(None) & RUNS.c.ended.is_(None)
 # Nearly always empty, so that it can be looked at twice a second.
 sa.Index("workflow_runs_cancel", RUNS.c.owner, postgresql_where=_asked, sqlite_where=_asked)

@@ -9,6 +9,8 @@ import pytest
 from pools.live import CRD, Live, eventually
 from tidepool_api.contract import FLEET_CONFIGMAP, FLEET_KEY, POD_DELETION_COST
 from tidepool_api.routing import Fleet
+from tidepool_api.workflow_run import RunTotals
+from tidepool_operator.cluster.gateway_runs import GatewayRuns
 from tidepool_operator.cluster.kinds import (
     AGENT_WORKFLOW,
     CONFIG_MAP,
@@ -350,6 +352,44 @@ async def test_a_workflow_is_ready_as_soon_as_its_pool_is_there(live: Live) -> N
         await says("Accepted", "Ready")
         await live.api.delete(MODEL_POOL, live.namespace, "llama")
         await says("Accepted", "PoolNotFound")
+
+
+async def test_kubectl_get_aw_shows_the_runs_that_a_gateway_counts(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = {"name": "ask", "llm": {"pools": [{"name": "llama"}], "messages": [{"role": "user", "content": "hi"}]}}
+    body = {
+        "apiVersion": AGENT_WORKFLOW.api_version,
+        "kind": "AgentWorkflow",
+        "metadata": {"name": "flow", "namespace": live.namespace},
+        "spec": {"steps": [step]},
+    }
+    counted = RunTotals(
+        workflow=f"{live.namespace}/flow", active=3, succeeded=1234, failed=1, p50_seconds=0.456, p95_seconds=14.2
+    )
+
+    async def totals(_: GatewayRuns) -> dict[str, RunTotals]:
+        return {counted.workflow: counted}
+
+    async def cells() -> dict[str, Any]:
+        path = AGENT_WORKFLOW.path(live.namespace)
+        accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        table = await live.client.request("GET", path, accept=accept)
+        names = [column["name"] for column in table["columnDefinitions"]]
+        return dict(zip(names, table["rows"][0]["cells"], strict=True))
+
+    async def shown() -> dict[str, Any] | None:
+        found = await cells()
+        return found if found["ACTIVE"] is not None and found["ACCEPTED"] is not None else None
+
+    monkeypatch.setattr(GatewayRuns, "totals", totals)
+    monkeypatch.setattr("tidepool_operator.workflow_figures.LOOK_SECONDS", 0.2)
+    await live.client.request("POST", AGENT_WORKFLOW.path(live.namespace), body=body)
+    async with live.operator():
+        row = await eventually(shown, "the columns have values")
+        assert [row[name] for name in ("ACTIVE", "SUCCEEDED", "FAILED", "P95")] == [3, 1200, 1, "14s"]
+        status = (await live.get(AGENT_WORKFLOW, "flow") or {})["status"]
+        assert status["latency"] == {"p50": "460ms", "p95": "14s"}
 
 
 async def test_the_second_replica_takes_over_within_seconds(live: Live) -> None:
