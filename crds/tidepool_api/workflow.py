@@ -126,8 +126,12 @@ class Runs(Document):
     """Counts of runs, from a hundred on in two digits."""
 
     active: Count = Field(default=0, description="Runs in progress.")
-    succeeded: Count = Field(default=0, description="Runs that succeeded in the last 24 hours, of the newest 5,000 of all.")
-    failed: Count = Field(default=0, description="Runs that failed in the last 24 hours, of the newest 5,000 of all.")
+    succeeded: Count = Field(
+        default=0, description="Runs that succeeded in the last 24 hours, of the newest 5,000 of all."
+    )
+    failed: Count = Field(
+        default=0, description="Runs that failed in the last 24 hours, of the newest 5,000 of all."
+    )
 
 
 class Latency(Document):
