@@ -100,7 +100,10 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class PoolDemand:
-    """What one gateway holds and refused for one pool; counters since `GatewayReport.boot`."""
+    """What one gateway holds and refused for one pool; counters since `GatewayReport.boot`.
+
+    `coming`: calls at once, beyond those in flight, that runs of workflows will make within two minutes.
+    """
 
     held: int = 0
     held_bytes: int = 0
@@ -109,6 +112,7 @@ class PoolDemand:
     in_flight: int = 0
     refused_total: int = 0
     arrived_total: int = 0
+    coming: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from sim.steptime import least_squares
 from tidepool_api.routing import FleetWorkflow
 from tidepool_router.errors import Refused
 from tidepool_router.workflow.core.states import Output
+from tidepool_router.workflow.foretelling import LOOK_SECONDS, Foretelling
 from tidepool_router.workflow.journal import Accepted
 from tidepool_router.workflow.manager import Called, Workflows
 from tidepool_router.workflow.rendering import Renderer
@@ -165,13 +166,23 @@ async def _run(workflows: Workflows, times: Times) -> None:
     assert driver.summary.verdict == "Succeeded", driver.summary
 
 
+async def _tell(workflows: Workflows) -> None:
+    """Look at what comes as often as a gateway does whose operator listens."""
+    foretelling = Foretelling(workflows.active)
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        foretelling.coming()
+
+
 async def _at_rate(workflows: Workflows, times: Times, seconds: float) -> dict[str, float]:
+    telling = asyncio.create_task(_tell(workflows))
     began, cpu = time.perf_counter(), time.process_time()
     tasks = []
     for number in range(int(STEPS_A_SECOND * seconds / UNITS)):
         await asyncio.sleep(max(0.0, began + number * UNITS / STEPS_A_SECOND - time.perf_counter()))
         tasks.append(asyncio.create_task(_run(workflows, times)))
     await asyncio.gather(*tasks)
+    telling.cancel()
     steps = len(tasks) * UNITS
     return {
         "steps_a_second": steps / (time.perf_counter() - began),

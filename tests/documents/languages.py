@@ -149,6 +149,16 @@ def _forecast(block: Block) -> None:
     assert block.text == f"5 -> 7: {said}; binding: decode; reactive alone: 5"
 
 
+def _announced(block: Block) -> None:
+    from fakes.readings import asked, pod, pool, settled
+    from tidepool_operator.scaling.decide import decide
+    from tidepool_operator.scaling.model import ScalingSpec
+
+    memory = settled(1, 1e9, saturated_running=8.0, saturated_at=1e9)
+    reading = pool(pod(running=8), demand=asked(in_flight=8, coming=24))
+    assert block.text == decide(1e9, reading, ScalingSpec(1, 8), 1, memory)[0].message
+
+
 def _schedule(block: Block) -> None:
     from tidepool_api.scaling import Scaling
     from tidepool_operator.scaling.schedules import bounded
@@ -179,6 +189,7 @@ TEXTS: Final[Mapping[str, Callable[[Block], None]]] = {
     "kubectl, helm": _drawing,
     "POST /v1/chat/completions": _spans,
     "5 -> 7: P90 of output tokens": _forecast,
+    "1 -> 4: 24 calls that workflow runs": _announced,
     "1 -> 2: minReplicas is 2, bounded by schedule": _schedule,
     "Settings that this past would change:": _advice,
     "gateway:": _rejected,

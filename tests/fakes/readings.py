@@ -21,6 +21,7 @@ from tidepool_operator.scaling.model import (
 
 NOBODY = Demand(held=Known(0), refused=Known(0), in_flight=Known(0), gateways=1)
 GONE = Missing("target is down")
+UNTOLD = Missing("not read yet")
 OLD = Stale(0.0, 240.0, "Prometheus does not answer")
 
 
@@ -56,8 +57,13 @@ def blind(name: str = "pod-0", state: PodState = PodState.STARTING) -> PodReadin
     return PodReading(name, state)
 
 
-def asked(held: float | Sample = 0, refused: float | Sample = 0, in_flight: float | Sample = 0) -> Demand:
-    return Demand(sample(held), sample(refused), sample(in_flight), gateways=1)
+def asked(
+    held: float | Sample = 0,
+    refused: float | Sample = 0,
+    in_flight: float | Sample = 0,
+    coming: float | Sample = UNTOLD,
+) -> Demand:
+    return Demand(sample(held), sample(refused), sample(in_flight), gateways=1, coming=sample(coming))
 
 
 def pool(*pods: PodReading, demand: Demand = NOBODY, **rest: Any) -> PoolReading:

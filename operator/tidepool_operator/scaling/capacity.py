@@ -95,6 +95,19 @@ class Capacity:
         allowed = 1.0 - self.figures[0] / time_per_output_token_seconds
         return min(self.load_limit, max(LOAD_LIMITS[0], allowed))
 
+    def at_once(
+        self, prompt_tokens: float, output_tokens: float, time_per_output_token_seconds: float | None
+    ) -> float | None:
+        """Sequences that a replica runs at its limit, of demand in this proportion; None without any.
+
+        A sequence gets a token a step, so they are the output tokens of a step as long as the limit allows.
+        """
+        load = self.load(prompt_tokens, output_tokens)
+        if not (0 < output_tokens < MOST and 0 < load < MOST):
+            return None
+        limit = self.limit(time_per_output_token_seconds)
+        return self.figures[0] / (1.0 - limit) * output_tokens * limit / load
+
     def binding(self, prompt_tokens: float, output_tokens: float) -> str:
         """Which of the two takes more of the engines' time."""
         _, prefill, output = self.figures

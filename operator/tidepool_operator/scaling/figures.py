@@ -107,6 +107,7 @@ def samples(reading: PoolReading) -> Mapping[str, str]:
         "held": told(reading.demand.held),
         "refused": told(reading.demand.refused),
         "inFlight": told(reading.demand.in_flight),
+        "announced": told(reading.demand.coming),
         "readyPods": str(reading.ready),
     }
 

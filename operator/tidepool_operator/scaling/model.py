@@ -91,13 +91,15 @@ class Demand:
 
     `held` and `refused` count requests; `refused` is over the last half minute, so that a refusal is seen by
     more than one tick. While a gateway is silent, `held` and `refused` are known only if the others' sum says that
-    somebody asks. `gateways` is the number of those that could wake the pool.
+    somebody asks. `gateways` is the number of those that could wake the pool. `coming`: calls at once, beyond
+    those in flight, that runs of workflows will make soon; nothing lacks where it is not told.
     """
 
     held: Sample = _UNREAD
     refused: Sample = _UNREAD
     in_flight: Sample = _UNREAD
     gateways: int = 0
+    coming: Sample = _UNREAD
 
 
 # Pods and how many of each: figures that are one and the same object are looked at once.
@@ -269,8 +271,8 @@ class Decision:
     """The autoscaler's answer for one pool; `time` is Unix seconds, `replicas` what the pool should have.
 
     `reason` is CamelCase and stable, `message` says it in words with the numbers behind it, `binding` names what
-    decided (kv, waiting, latency, prefill, decode, demand, idle, bounds, data or none), `forecast` says what is
-    expected where anything is, `learned` what a replica can serve, where it is known, `samples` holds the
+    decided (kv, waiting, latency, announced, prefill, decode, demand, idle, bounds, data or none), `forecast` says
+    what is expected where anything is, `learned` what a replica can serve, where it is known, `samples` holds the
     figures as read, `mix` the replicas by variant, where there are any,
     and `refused` what other pools or the cluster left it without (arbitration.py).
     """

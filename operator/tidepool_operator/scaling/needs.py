@@ -62,12 +62,14 @@ def whole(need: float, current: int) -> int:
 
 def needs(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> list[Need]:
     """What every resource asks for by what is now; empty when no ready pod has figures."""
-    found = [
-        kv(reading, spec),
-        waiting(now, reading, current, memory),
-        latency(now, reading, spec, current, memory),
-    ]
-    return [need for need in found if need is not None]
+    waits = waiting(now, reading, current, memory)
+    found = [kv(reading, spec), waits, latency(now, reading, spec, current, memory)]
+    measured = [need for need in found if need is not None]
+    told = announced(reading, spec, memory, waits if crowded(now, reading, memory) else None)
+    # Where nothing is measured what comes may grow the pool, and says nothing of fewer.
+    if told is not None and (measured or step(told.replicas, current) > current):
+        measured.append(told)
+    return measured
 
 
 def kv(reading: PoolReading, spec: ScalingSpec) -> Need | None:
@@ -141,6 +143,33 @@ def _more(now: float, pods: Counted, waits: float, runs: float, memory: Memory) 
     # A queue that stands needs one more at least, or it stands for ever.
     least = one_more(ready) / ready - 1.0 if at_once > TOLERANCE else 0.0
     return min(at_once, max(more, least))
+
+
+def announced(reading: PoolReading, spec: ScalingSpec, memory: Memory, waits: Need | None = None) -> Need | None:
+    """Calls that runs of workflows will make soon, beside what runs now, in replicas as full as they may be.
+
+    What waits by now (`waits`) is judged as ever, and what comes is added to it. What runs is taken from the
+    report that tells of what comes: pods' figures are older, and a run between two calls would count twice. None
+    where nobody tells of any, or nobody knows what a replica runs at once.
+    """
+    coming = figures.usable(reading.demand.coming)
+    each = _at_once(spec, memory)
+    if not coming or each is None:
+        return None
+    flying = figures.usable(reading.demand.in_flight)
+    runs = figures.total(reading.serving, figures.running) if flying is None else flying
+    present = min(runs / each, float(reading.ready)) if waits is None else waits.replicas
+    calls = f"{coming:.0f} call{'' if coming == 1 else 's'} that workflow runs will make soon"
+    return Need("announced", present + coming / each, f"{calls}, beside {runs:.0f} now; a replica runs {each:.1f}")
+
+
+def _at_once(spec: ScalingSpec, memory: Memory) -> float | None:
+    """Requests that a replica runs at once within its targets: when others last had to wait, or as learned."""
+    capacity, demand = memory.capacity, memory.demand
+    target = spec.time_per_output_token_seconds
+    learned = None if demand is None or not capacity.settled else capacity.at_once(*demand[1:], target)
+    known = [each for each in (memory.saturated_running, learned) if each is not None]
+    return max(1.0, min(known)) if known else None
 
 
 def latency(now: float, reading: PoolReading, spec: ScalingSpec, current: int, memory: Memory) -> Need | None:

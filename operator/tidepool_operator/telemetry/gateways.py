@@ -24,6 +24,8 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 # A report of 10,000 pools, the most that a fleet may have, has a third of this.
 LINE_BYTES: Final = 8 * 1024 * 1024
 GATEWAYS: Final = 256
+# Of calls that are announced, by one gateway for one pool.
+MOST_COMING: Final = 10_000
 _NOTHING: Final = PoolDemand()
 
 
@@ -122,12 +124,15 @@ class Gateways:
         pools = [gateway.report.pools.get(key, _NOTHING) for gateway in fresh]
         held, in_flight = sum(pool.held for pool in pools), sum(pool.in_flight for pool in pools)
         refused = sum(gateway.refused(key, now) for gateway in fresh)
+        # It comes from another process, and would grow a pool: no more of it is believed than can be.
+        coming = sum(min(max(0, pool.coming), MOST_COMING) for pool in pools)
         silent = self._silence(now)
         return Demand(
             held=_at_least(held, silent),
             refused=_at_least(refused, silent),
             in_flight=Known(in_flight) if silent is None else Stale(in_flight, *silent),
             gateways=len(self._gateways),
+            coming=_at_least(coming, silent),
         )
 
     def reports(self) -> dict[str, GatewayReport]:

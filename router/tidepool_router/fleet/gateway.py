@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -78,6 +78,8 @@ class GatewayFleet:
         self._models: dict[str, PoolState] = {}
         self._created: dict[str, int] = {}
         self._followers: list[Callable[[], None]] = []
+        # Calls that runs of workflows will make soon, by pool; beside the report of each second, nobody hurries.
+        self.coming: Callable[[], Mapping[str, int]] = dict
         self._housekeeping: asyncio.Task[None] | None = None
         self._drain: Drain | None = None
         self.metrics.registry.before_scrape(self._set_gauges)
@@ -148,13 +150,13 @@ class GatewayFleet:
     def report(self) -> GatewayReport:
         """Demand of each pool; each call counts as one report."""
         self._seq += 1
-        now = self._now()
+        now, coming = self._now(), self.coming()
         return GatewayReport(
             gateway=self.name,
             boot=self._boot,
             seq=self._seq,
             fleet_issued_at=self.issued_at,
-            pools={name: pool.demand(now) for name, pool in self.pools.items()},
+            pools={name: pool.demand(now, coming.get(name, 0)) for name, pool in self.pools.items()},
         )
 
     @property
@@ -295,6 +297,6 @@ def _differs(old: GatewayReport, new: GatewayReport) -> bool:
 
 def _essence(report: GatewayReport) -> dict[str, PoolDemand]:
     return {
-        name: replace(demand, oldest_held_seconds=0.0, in_flight=0, arrived_total=0)
+        name: replace(demand, oldest_held_seconds=0.0, in_flight=0, arrived_total=0, coming=0)
         for name, demand in report.pools.items()
     }

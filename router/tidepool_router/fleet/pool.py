@@ -272,8 +272,8 @@ class PoolState:
         """Whether some pod can be picked may have changed."""
         self._changed(self.now())
 
-    def demand(self, now: float) -> PoolDemand:
-        """What is held and was refused, for the operator.
+    def demand(self, now: float, coming: int = 0) -> PoolDemand:
+        """What is held and was refused, for the operator; `coming`: what runs under way will ask soon.
 
         What is announced wakes a pool at zero as if it were held, and keeps one that is up from falling asleep.
         """
@@ -288,6 +288,7 @@ class PoolState:
             in_flight=self.live or min(announced, 1),
             refused_total=self.refused_total,
             arrived_total=self.arrived_total,
+            coming=coming,
         )
 
     def announce(self, change: int) -> None:

@@ -76,4 +76,5 @@ def _sum(demands: Iterable[PoolDemand]) -> PoolDemand:
         in_flight=sum(demand.in_flight for demand in all_of),
         refused_total=sum(demand.refused_total for demand in all_of),
         arrived_total=sum(demand.arrived_total for demand in all_of),
+        coming=sum(demand.coming for demand in all_of),
     )

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tidepool_api.workflow import Measure
+from tidepool_router.workflow.core.coming import Course, course
 from tidepool_router.workflow.core.frame import Frame
 from tidepool_router.workflow.core.learning import Learning
 from tidepool_router.workflow.core.outlook import standing
@@ -96,6 +97,7 @@ class Driver:
         self._characters = sum(len(ending.output.text) for ending in claim.endings.values())
         self._warmed: set[str] = set()
         self._first_tries: dict[Key, float] = {}
+        self._course: Course | None = None  # until something happens
         self._followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._over = asyncio.Event()
 
@@ -126,6 +128,14 @@ class Driver:
     async def over(self) -> None:
         """Return when the run is over here."""
         await self._over.wait()
+
+    def course(self) -> Course:
+        """Going."""
+        if self._course is None:
+            namespace = self.plan.name.rpartition("/")[0]
+            profiles, since = self._performer.profiles, self._learning.since
+            self._course = course(self.run, self.plans, profiles, since, monotonic(), namespace)
+        return self._course
 
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
         """What has happened so far and what happens, until the run is over here."""
@@ -169,6 +179,7 @@ class Driver:
             self._tell({"type": "run", "phase": run.verdict.value, "reason": run.reason, "tokens": run.tokens})
 
     def _take(self, effects: list[Effect]) -> None:
+        self._course = None
         for effect in effects:
             match effect:
                 case Call():

@@ -16,6 +16,7 @@ from tidepool_router.wire.paths import path_of
 from tidepool_router.workflow.breakers import Breakers
 from tidepool_router.workflow.checking import Checker
 from tidepool_router.workflow.core.profiles import Profiles
+from tidepool_router.workflow.foretelling import Foretelling
 from tidepool_router.workflow.hosts import Hosts
 from tidepool_router.workflow.inprocess import InProcess
 from tidepool_router.workflow.manager import LEASE_SECONDS, Workflows
@@ -68,6 +69,7 @@ class WorkflowRooms:
             self._announce,
             WorkflowMetrics(fleet.metrics.registry),
         )
+        fleet.coming = Foretelling(self.workflows.active).coming
         self._keeps = store is not None
         self.objects = RunObjects(self.workflows, keeps=self._keeps)
 

@@ -68,7 +68,12 @@ def readings(sample: Any) -> st.SearchStrategy[PoolReading]:
         key=st.just("n/p"),
         pods=st.lists(pods(sample), max_size=6).map(tuple),
         demand=st.builds(
-            Demand, held=sample(300.0), refused=sample(300.0), in_flight=sample(300.0), gateways=st.integers(0, 3)
+            Demand,
+            held=sample(300.0),
+            refused=sample(300.0),
+            in_flight=sample(300.0),
+            gateways=st.integers(0, 3),
+            coming=sample(300.0),
         ),
         time_to_first_token_seconds=sample(100.0),
         time_per_output_token_seconds=sample(10.0),
@@ -194,6 +199,7 @@ def test_more_demand_never_yields_fewer(
             held=_raised(data, less.demand.held, 400.0),
             refused=_raised(data, less.demand.refused, 400.0),
             in_flight=_raised(data, less.demand.in_flight, 400.0),
+            coming=_raised(data, less.demand.coming, 400.0),
         ),
         time_to_first_token_seconds=_raised(data, less.time_to_first_token_seconds, 200.0),
         time_per_output_token_seconds=_raised(data, less.time_per_output_token_seconds, 20.0),

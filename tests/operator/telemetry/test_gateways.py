@@ -1,6 +1,7 @@
 """Demand from the gateways' load streams, over real sockets; only time is the test's own."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import pytest
 from cluster.ports import free_ports
 from tidepool_api.load import GatewayReport, PoolDemand
 from tidepool_operator.scaling.model import Demand, Known, Stale
-from tidepool_operator.telemetry.gateways import Gateways
+from tidepool_operator.telemetry.gateways import MOST_COMING, Gateways
 
 POOL = "team/llama"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -116,7 +117,30 @@ async def test_demand_is_the_sum_over_the_gateways(world: World) -> None:
 
     found = await world.until(lambda demand: demand.in_flight == Known(12))
 
-    assert found == Demand(held=Known(3), refused=Known(0), in_flight=Known(12), gateways=2)
+    assert found == Demand(held=Known(3), refused=Known(0), in_flight=Known(12), gateways=2, coming=Known(0))
+
+
+async def test_what_runs_will_ask_adds_up_also_beside_a_gateway_of_a_release_that_does_not_tell(
+    world: World,
+) -> None:
+    await both(world)
+    world.one.say(coming=40, in_flight=5)
+    told = {"in_flight": 7, "held": 1}
+    world.two.send(json.dumps({"boot": "one", "pools": {POOL: told}}).encode() + b"\n")
+
+    found = await world.until(lambda demand: demand.in_flight == Known(12))
+
+    assert (found.coming, found.held) == (Known(40), Known(1))
+
+
+async def test_a_gateway_that_announces_nonsense_is_believed_within_bounds(world: World) -> None:
+    await both(world)
+    world.one.say(coming=-(10**6), held=1)
+    world.two.say(coming=10**9, held=1)
+
+    found = await world.until(lambda demand: demand.held == Known(2))
+
+    assert found.coming == Known(MOST_COMING)
 
 
 async def test_each_stream_is_asked_for_with_the_proof_of_that_moment(world: World) -> None:
@@ -234,7 +258,9 @@ async def test_without_gateways_nothing_is_held_and_nobody_could_wake(world: Wor
     world.addresses.clear()
     await asyncio.wait_for(world.until(lambda demand: demand.gateways == 0), 10)
 
-    assert world.demand() == Demand(held=Known(0), refused=Known(0), in_flight=Known(0), gateways=0)
+    assert world.demand() == Demand(
+        held=Known(0), refused=Known(0), in_flight=Known(0), gateways=0, coming=Known(0)
+    )
 
 
 async def test_the_last_reports_tell_which_fleet_a_gateway_knows(world: World) -> None:

@@ -13,11 +13,11 @@ def report(boot: str, issued: float | None = 7.0, **pools: PoolDemand) -> Gatewa
 
 def test_what_is_held_adds_up_and_the_oldest_is_the_oldest() -> None:
     demand = Demand("gw", "b", 2)
-    demand.heard(0, report("x", p=PoolDemand(1, 10, 100, 3.0, 2, 5, 8)))
-    demand.heard(1, report("y", p=PoolDemand(2, 20, 200, 1.0, 3, 6, 9), q=PoolDemand(held=1)))
+    demand.heard(0, report("x", p=PoolDemand(1, 10, 100, 3.0, 2, 5, 8, 4)))
+    demand.heard(1, report("y", p=PoolDemand(2, 20, 200, 1.0, 3, 6, 9, 5), q=PoolDemand(held=1)))
 
     assert demand.report() == GatewayReport(
-        "gw", "b", 1, 7.0, {"p": PoolDemand(3, 30, 300, 3.0, 5, 11, 17), "q": PoolDemand(held=1)}
+        "gw", "b", 1, 7.0, {"p": PoolDemand(3, 30, 300, 3.0, 5, 11, 17, 9), "q": PoolDemand(held=1)}
     )
     assert demand.report().seq == 2
 

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from scripted.routers import until
 from scripted.upstreams import Seen
+from tidepool_api.load import GatewayReport
 from workflows.rooms import END, USAGE, Place, asked, delta, echo, found, http, llm, said
 
 Start = Callable[..., Awaitable[Place]]
@@ -313,6 +315,40 @@ async def test_a_pool_that_a_run_needs_later_is_announced_until_it_ends(place: S
     pool.announce(1)
     pool.set_pods([])
     assert pool.demand(pool.now()).held == 1  # it wakes
+
+
+async def test_runs_announce_the_calls_of_their_second_step_before_they_come(place: Start) -> None:
+    may_end, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def tool(seen: Seen) -> None:
+        await may_end.wait()
+        await seen.answer(b"{}")
+
+    async def engine(seen: Seen) -> None:
+        await may_answer.wait()
+        await echo(seen)
+
+    steps = [http("a", "http://tool/"), llm("b", "x", depends="a")]
+    here = await place({"steps": steps}, tool=tool, engine=engine)
+    profiles = here.rooms.workflows._performer.profiles
+    for step, seconds in (("a", 30.0), ("b", 20.0)):
+        for _ in range(100):
+            profiles.worked("default/research", step, tokens=7, seconds=seconds, now=monotonic())
+
+    def coming() -> int:
+        return GatewayReport.decode(here.router.state.report().encode()).pools["default/pool"].coming
+
+    assert coming() == 0  # nobody runs
+    calls = [asyncio.ensure_future(here.chat()) for _ in range(5)]
+    for _ in calls:
+        await here.tool.arrived.get()
+
+    await until(lambda: coming() == 5)  # and none of them has come
+    assert here.engine.arrived.empty()
+    may_end.set()
+    await until(lambda: coming() == 0)  # they are in flight
+    may_answer.set()
+    assert [(await call).status_code for call in calls] == [200] * 5
 
 
 async def test_a_run_is_cancelled_by_a_request(place: Start, tmp_path: Path) -> None:

@@ -15,15 +15,16 @@ class Learning:
     def __init__(self, run: Run, profiles: Profiles) -> None:
         self._run = run
         self._profiles = profiles
-        self._began: dict[Key, float] = {}
+        # When units under way did.
+        self.since: dict[Key, float] = {}
 
     def began(self, key: Key, now: float) -> None:
         """A unit is called; the first try counts."""
-        self._began.setdefault(key, now)
+        self.since.setdefault(key, now)
 
     def ended(self, key: Key, ending: Ending, now: float) -> None:
         """A unit has ended, and the run does not know it yet."""
-        began = self._began.pop(key, None)
+        began = self.since.pop(key, None)
         frame = self._run.frame(key.within)
         if began is not None and frame is not None and ending.phase is Phase.SUCCEEDED:
             tokens = ending.output.tokens

@@ -62,6 +62,11 @@ class Figure:
         """The mean, with a prior that weighs one observation."""
         return (self.mean * self.weight + prior) / (self.weight + 1.0)
 
+    def seen(self, now: float) -> float:
+        """How many observations it stands for by now."""
+        kept: float = 0.5 ** (max(0.0, now - self._at) / _HALF_LIFE_SECONDS)
+        return self.weight * kept
+
     def at_least(self) -> float:
         """What it is at least, for all that is known: nothing, before it was seen a few times."""
         return self.least * self.weight / (self.weight + _SURE)
