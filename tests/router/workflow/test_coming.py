@@ -277,7 +277,7 @@ def total(some: Sequence[Course], pool: str) -> float:
     return sum(stay.begun for one in some for stay in one if stay.pool == pool) + announced(some, 0.0).get(pool, 0)
 
 
-@examples(300)
+@examples(60)
 @given(mixed, courses)
 def test_more_runs_that_have_nothing_in_flight_never_announce_less(some: list[Course], more: list[Course]) -> None:
     before, after = announced(some, 0.0), announced([*some, *more], 0.0)
@@ -285,7 +285,7 @@ def test_more_runs_that_have_nothing_in_flight_never_announce_less(some: list[Co
     assert all(after.get(pool, 0) >= calls for pool, calls in before.items())
 
 
-@examples(300)
+@examples(60)
 @given(mixed, mixed)
 def test_more_runs_never_ask_for_less_with_what_they_have_in_flight(
     some: list[Course], more: list[Course]
