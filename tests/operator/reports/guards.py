@@ -203,7 +203,7 @@ GUARDS = (
     Guard(
         106, "a queue grows beside an empty KV cache",
         f"{_FAILURES}::test_a_queue_that_grows_beside_an_empty_cache",
-        f"{_SCALING}/needs.py", "found = [kv(reading, spec), waits, latency(", "found = [kv(reading, spec), latency(",
+        f"{_SCALING}/needs.py", "[kv(reading, spec), waits, latency(", "[kv(reading, spec), latency(",
     ),
     Guard(
         106, "a metric is renamed, and the pool shrinks",
