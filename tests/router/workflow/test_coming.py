@@ -24,9 +24,9 @@ from tidepool_router.workflow.core.coming import (
 from tidepool_router.workflow.core.plan import Plan
 from tidepool_router.workflow.core.profiles import Figure, Profiles
 from tidepool_router.workflow.core.run import Entry, Run
-from tidepool_router.workflow.core.states import Ending, Key, Output, Phase
+from tidepool_router.workflow.core.states import Effect, Ending, Key, Output, Phase
 from tidepool_router.workflow.foretelling import LOOK_SECONDS, MOST_RUNS, Foretelling
-from workflows.graphs import planned
+from workflows.graphs import SUB, Rim, planned, workflows
 
 DONE = Ending(Phase.SUCCEEDED, output=Output("x", None, 100))
 
@@ -300,6 +300,24 @@ def test_what_is_announced_is_bounded_and_no_more_than_is_expected(some: list[Co
         assert 0 < calls <= MOST_CALLS, pool
     for pool, calls in announced(some, 0.0).items():
         assert calls <= sum(stay.calls for one in some for stay in one if stay.pool == pool) + 0.5
+
+
+class Watched(Rim):
+    """Looks at what comes after each event."""
+
+    def _take(self, effects: list[Effect]) -> None:
+        super()._take(effects)
+        found = course(self.run, {"sub": SUB}, Profiles(), {}, self.now)
+        assert all(stay.calls >= stay.begun >= 0.0 <= stay.seconds for stay in found)
+        assert not (self.run.finished and found)
+
+
+@examples(300)
+@given(workflows(), st.integers(), st.randoms(use_true_random=False), st.none() | st.integers(0, 12))
+def test_any_run_can_be_looked_at_at_any_moment(
+    plan: Plan, luck: int, order: random.Random, cancel_after: int | None
+) -> None:
+    assert Watched(plan, luck, order, cancel_after).go().run.finished
 
 
 def test_spans_fill_the_horizon() -> None:
