@@ -13,8 +13,6 @@ from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api import contract
 from tidepool_api.load import Health, LoadReport
 
-pytestmark = pytest.mark.traffic
-
 
 async def test_without_a_ready_peer_a_request_is_held_and_then_refused(
     member: StartRouter, pool_port: int

@@ -13,8 +13,6 @@ from scripted.upstreams import JSON_ANSWER, ScriptedEngine, Seen
 from tidepool_api.routing import SidecarSettings
 from tidepool_router.keys import ApiKey, KeyRing, mint
 
-pytestmark = pytest.mark.traffic
-
 # Small enough to be tested quickly: the front, and from where on a body is large.
 SMALL = {"front_bytes": 3000, "replay_bytes": 200_000}
 LARGE = 400_000
