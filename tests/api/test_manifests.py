@@ -74,6 +74,7 @@ def test_file_on_disk_is_the_generated_one(path: Path) -> None:
     assert (ROOT / path).read_text() == files()[path], "run `make manifests` and commit what it writes"
 
 
+@pytest.mark.traffic
 def test_generation_does_not_depend_on_the_process() -> None:
     code = "from tidepool_api.manifests import generated; print(repr(generated()))"
     printed = subprocess.run(

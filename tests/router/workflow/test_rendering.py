@@ -146,6 +146,7 @@ BURNS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% en
 
 
 @pytest.mark.soak
+@pytest.mark.traffic
 async def test_who_burns_again_and_again_keeps_nobody_else_waiting(renderer: Renderer) -> None:
     ended: list[str] = []
 
