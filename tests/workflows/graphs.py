@@ -224,3 +224,14 @@ class Rim:
         """What became of each step, and of the run."""
         steps = {name: (work.phase, work.reason) for name, work in self.run.works.items()}
         return {"verdict": self.run.verdict, **steps}
+
+
+def begun(*steps: dict[str, Any], deadline: float = 60.0, **more: Any) -> tuple[Run, list[Effect]]:
+    """A run of such steps, and what it asks at first."""
+    run = Run(planned(*steps, **more), deadline=deadline)
+    return run, run.begin(0.0)
+
+
+def called(effects: list[Effect]) -> list[str]:
+    """The units that are called."""
+    return [str(effect.key) for effect in effects if isinstance(effect, Call)]
