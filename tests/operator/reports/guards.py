@@ -5,38 +5,18 @@ test that must fail then; some need a real API server, so it takes minutes. test
 the code.
 """
 
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[2]
-ROOT = TESTS.parent
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # it is a script, too
+
+from scripted.guards import ROOT, TESTS, Guard, prove
+
+__all__ = ["GUARDS", "REPORTS", "ROOT", "TESTS"]
+
 # The numbers of the public reports of other operators; 5, 9, 12 and 13 were never given. From 101 on those of
 # other autoscalers, of which 104 and 105 were never given; 112 has those without a number.
 REPORTS = (1, 2, 3, 4, 6, 7, 8, 10, 11, 14, 15, 101, 102, 103, 106, 107, 108, 109, 110, 111, 112)
-
-
-@dataclass(frozen=True)
-class Guard:
-    """`line` stands once in `file`; with `broken` in its place `test` (under tests) fails."""
-
-    report: int
-    what: str
-    test: str
-    file: str
-    line: str
-    broken: str
-
-    def apply(self, text: str) -> str:
-        """The file's text without the guard."""
-        if text.count(self.line) != 1:
-            raise LookupError(f"report {self.report}: {self.file} has {text.count(self.line)} times {self.line!r}")
-        return text.replace(self.line, self.broken)
-
 
 _POOL = "operator/tidepool_operator/pool"
 _PLACES = "            surge = min(surge, max(new.replicas + max(0, space.places), base + allowed.asks))\n".strip()
@@ -293,40 +273,5 @@ GUARDS = (
 )  # fmt: skip
 
 
-def red_without(guard: Guard) -> bool:
-    """Whether the test fails once the guard is gone."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for part in ("operator", "crds"):
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
-        path = copy / guard.file
-        path.write_text(guard.apply(path.read_text()))
-        module, _, name = guard.test.partition("::")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        # Not two names that begin alike: a test is named by its beginning, for parameters follow.
-        command += [str(TESTS / module), "-k", name]
-        paths = os.pathsep.join(str(copy / part) for part in ("operator", "crds"))
-        environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=600, check=False)
-    if done.returncode not in (0, 1):
-        print(done.stdout.decode()[-2000:])
-    return done.returncode == 1
-
-
-def main(wanted: list[str]) -> int:
-    """0 when every guard is one."""
-    green = []
-    for guard in GUARDS:
-        if wanted and str(guard.report) not in wanted:
-            continue
-        red = red_without(guard)
-        print(
-            f"report {guard.report:>2}  {'red' if red else 'STILL GREEN'}  {guard.what}  {guard.test}", flush=True
-        )
-        if not red:
-            green.append(guard)
-    return 1 if green else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(prove(GUARDS, sys.argv[1:], ("operator", "crds"), (), 600.0))
