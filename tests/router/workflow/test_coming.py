@@ -350,3 +350,12 @@ def test_runs_are_looked_at_once_a_second_and_of_very_many_some_stand_for_all() 
     active.clear()
     now[0] += LOOK_SECONDS
     assert foretelling.coming() == {}
+
+
+def test_a_defect_in_what_is_foreseen_keeps_no_report_back(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def course(self) -> Course:
+            raise RuntimeError("a defect")
+
+    assert Foretelling({"r1": Broken()}, lambda: 0.0).coming() == {}
+    assert "is not known" in caplog.text
