@@ -103,6 +103,16 @@ class Live:
         found = (pool.get("status") or {}).get("conditions") or []
         return next((entry for entry in found if entry["type"] == kind), {})
 
+    async def told(self, kind: str = "Ready", name: str = "llama") -> Object:
+        """A condition that speaks of the newest spec: what an operator wrote before it is out of date."""
+
+        async def look() -> Object | None:
+            pool = await self.get(MODEL_POOL, name) or {"metadata": {}}
+            found = await self.condition(kind, name)
+            return found if found.get("observedGeneration") == pool["metadata"].get("generation") else None
+
+        return await eventually(look, f"{kind} of {name} speaks of the newest spec")
+
     async def reason(
         self, expected: str, kind: str = "Ready", name: str = "llama", *, seconds: float = _SECONDS
     ) -> Object:

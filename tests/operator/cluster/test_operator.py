@@ -216,7 +216,7 @@ async def test_a_spec_change_rolls_over_and_keeps_the_old_revision_for_a_change_
         first = {pod["metadata"]["name"] for pod in await serve(live, 2)}
         await live.edit(MODEL_POOL, "llama", {"spec": {"engine": {"maxModelLen": 128}}})
         both = await pods(live, 4)
-        assert (await live.condition())["status"] == "False"
+        assert (await live.told())["status"] == "False"
         for pod in both:
             if pod["metadata"]["name"] not in first:
                 await live.bring_up(pod["metadata"]["name"])
@@ -277,7 +277,7 @@ async def test_a_pod_is_known_to_gateways_before_it_is_ready(live: Live) -> None
 
         await eventually(listed, "whoever resolves the pool's peers finds the pod")
 
-        assert (await live.condition())["status"] == "False"
+        assert (await live.told())["status"] == "False"
 
 
 async def test_events_tell_people_once(live: Live) -> None:
