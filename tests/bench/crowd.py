@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import aiohttp
 import yaml
 
-from cluster import tools
+from cluster import chromium, tools
 from cluster.apiserver import ControlPlane
 from cluster.ports import free_ports
 
@@ -185,6 +185,16 @@ async def gathered(work: Iterable[Any]) -> Sequence[Any]:
     return await asyncio.gather(*work)
 
 
+def fetched() -> tuple[Path, Path]:
+    """kwok and the scheduler, and beside them all that a run needs: its own network leads to no place to fetch it.
+
+    Raises ToolsError.
+    """
+    tools.build()
+    chromium.program()
+    return tools.build(["kwok"], tools.PAPER) / "kwok", tools.tool_path("kube-scheduler")
+
+
 @asynccontextmanager
 async def crowd(folder: Path) -> AsyncIterator[Crowd]:
     """Everything but pools, from its start to its end."""
@@ -196,8 +206,7 @@ async def crowd(folder: Path) -> AsyncIterator[Crowd]:
         "--max-requests-inflight=2000",
         "--max-mutating-requests-inflight=1000",
     )
-    kwok = tools.build(["kwok"], tools.PAPER) / "kwok"
-    scheduler = tools.build(["kube-scheduler"]) / "kube-scheduler"
+    kwok, scheduler = fetched()
     with ControlPlane(controllers=True, apiserver=flags, manager=_FAST) as plane:
         access = [f"--kubeconfig={plane.kubeconfig}"]
         scheduler_port, kwok_port = free_ports(2)

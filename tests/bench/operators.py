@@ -19,8 +19,9 @@ import aiohttp
 from cluster.ports import free_ports
 
 from . import audit, operators_report
-from .crowd import Crowd, crowd, gathered, in_own_network, peak_bytes, pool_key, pool_path
+from .crowd import Crowd, crowd, fetched, gathered, in_own_network, peak_bytes, pool_key, pool_path
 from .crowd_doubles import PROMETHEUS_PORT, Prometheus, Sidecars, doubles, places
+from .looking import looked_at
 from .machine import cpu_seconds, facts, resident_bytes
 
 OUT: Final = Path("build/bench/operator.json")
@@ -73,10 +74,11 @@ class Applied:
 
 @dataclass
 class Running:
-    """An operator's process; `port` of its health page, 0 where it has none."""
+    """An operator's process; `port` of its health page and `console` of its page, 0 where it has none."""
 
     process: asyncio.subprocess.Process
     port: int
+    console: int
     began: float
     log: Path
 
@@ -95,15 +97,16 @@ class Running:
 
 
 @asynccontextmanager
-async def operator(candidate: str, at: Crowd, log: Path) -> AsyncIterator[Running]:
+async def operator(candidate: str, at: Crowd, log: Path, *, console: bool = False) -> AsyncIterator[Running]:
     """One of the candidates, as a process of its own."""
-    (port,) = free_ports(1)
+    port, page = free_ports(2)
     access = f"--kubeconfig={at.plane.kubeconfig}"
     command = {
         "tidepool": [
             "tidepool_operator", "run", access, "--namespace=tidepool-system",
             "--router-image=tidepool-router:test", f"--prometheus-url=http://127.0.0.1:{PROMETHEUS_PORT}",
             "--health-host=127.0.0.1", f"--health-port={port}",
+            *(["--console", f"--console-port={page}"] if console else []),
         ],
         "plain": ["bench.plain_operator", access],
     }[candidate]  # fmt: skip
@@ -115,7 +118,8 @@ async def operator(candidate: str, at: Crowd, log: Path) -> AsyncIterator[Runnin
             sys.executable, "-m", *command, stdout=out, stderr=out, env=environment
         )
     try:
-        yield Running(process, port if candidate == "tidepool" else 0, time.monotonic(), log)
+        ours = candidate == "tidepool"
+        yield Running(process, port if ours else 0, page if ours and console else 0, time.monotonic(), log)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
@@ -153,11 +157,13 @@ class Bench:
             pid = running.process.pid
             found["memory_bytes"] = {"now": resident_bytes(pid), "peak": peak_bytes(pid)}
         versions, mark = await self.at.pod_versions(), self.at.mark()
-        async with operator(name, self.at, log) as running:
+        async with operator(name, self.at, log, console=True) as running:
             found["restart_seconds"] = await self._settled(running, agents)
             found["restart_cpu_seconds"] = cpu_seconds(running.process.pid)
             found["restart_writes"] = audit.by_kind(self.at.written(mark), agents)
             found["pods_touched"] = len(set(versions.items()) ^ set((await self.at.pod_versions()).items()))
+            if running.console:
+                found["console"] = await looked_at(running.process.pid, running.console, self.given.pools)
         return found
 
     def _chosen(self) -> list[int]:
@@ -303,6 +309,7 @@ def main() -> int:
         print("bench: it needs a network of its own, and so root", file=sys.stderr)
         return 2
     if not given.inside:
+        fetched()
         in_own_network(sys.argv[1:])
     given.serial = 0
     results = asyncio.run(_ended_by_signal(given))

@@ -56,6 +56,22 @@ def test_what_is_missed_is_said() -> None:
     assert operators_report.page(found).count("MISSED") == 1
 
 
+def test_the_console_is_judged_where_it_was_looked_at_and_the_other_one_has_none() -> None:
+    looked = {"cpu_share_nobody": 0.031, "cpu_share_one_page": 0.04, "cpu_share_gone": 0.02}
+    looked |= {"ready_seconds": [0.2, 0.4, 0.3], "bytes": 112_000, "rows": 40}
+    found = results(tidepool=candidate(console=looked), plain=candidate())
+    judged = {
+        target.name: (round(figure, 3), is_held) for target, figure, is_held in operators_report.judge(found)
+    }
+    page = " ".join(operators_report.page(found).split())
+
+    assert judged["console that nobody looks at, more than without"] == (1.1, False)
+    assert judged["the page of all pools, of use (worst visit)"] == (0.4, True)
+    assert "| the page, all that it loads | 300 kB | 112 | none | held |" in page
+    assert page.count("MISSED") == 1
+    assert "console" not in operators_report.page(results(tidepool=candidate(), plain=candidate()))
+
+
 def test_the_p99_of_a_hundred_is_the_second_largest() -> None:
     assert operators_report.quantile([float(number) for number in range(100)], 0.99) == 98.0
     assert operators_report.quantile([1.0], 0.99) == 1.0
