@@ -82,6 +82,8 @@ PATH_LOAD: Final = "/tidepool/load"
 PATH_LOAD_STREAM: Final = "/tidepool/load/stream"
 
 # Files, as mounted.
+# In the environment of what the operator starts: whoever reads it may be of another release than its flags.
+STARTED_BY: Final = "TIDEPOOL_STARTED_BY"
 SETTINGS_FILE: Final = "/etc/tidepool/settings.json"
 FLEET_FILE: Final = "/etc/tidepool/fleet.json"
 KEYS_FILE: Final = "/etc/tidepool-keys/keys.yaml"

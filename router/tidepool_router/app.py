@@ -187,6 +187,11 @@ async def run(options: Options) -> None:
     async with serving(options) as running:
         where = {"port": running.port, "metrics_port": running.metrics_port, "control_port": running.control_port}
         _log.info("the %s is serving", options.role, extra=where)
+        if options.passed_over:
+            asked = {"flags": " ".join(options.passed_over)}
+            _log.warning(
+                "passing over flags of a newer operator; take this router's image from its release", extra=asked
+            )
         _calm_collector()
         if options.worker_fd is not None:
             running.services.spawn(_work_for(parent, options.worker_fd, running, signals))

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from tidepool_api import contract
 from tidepool_api.routing import SidecarSettings
 from tidepool_api.trust import TrustedCallers
 from tidepool_router.door import Writer
@@ -79,14 +80,22 @@ class Options:
     trust_file: Path | None = None
     workers: int = 1
     worker_fd: int | None = None  # in a worker: where it tells its parent its ports
+    passed_over: tuple[str, ...] = ()  # flags of an operator that is newer than this router
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
     """Options from flags and environment.
 
-    Raises SettingsError for values that cannot be used, and SystemExit as argparse does for unknown flags.
+    Raises SettingsError for values that cannot be used, and SystemExit as argparse does for unknown flags. An
+    operator's are passed over: a pool's podTemplate may keep its router's image at an older release than the
+    operator's, and parts two releases apart work together.
     """
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    passed_over: list[str] = []
+    if contract.STARTED_BY in environment:
+        given, passed_over = parser.parse_known_args(arguments)
+    else:
+        given = parser.parse_args(arguments)
     limits = Limits(**{name: getattr(given, name) for name in _LIMIT_FIELDS})
     port = given.port
     common = Options(
@@ -108,6 +117,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Options:
         pod_server_name=given.pod_server_name,
         proof_file=given.proof_file,
         bodies_folder=given.bodies_folder,
+        passed_over=tuple(passed_over),
     )
     if (given.tls_cert is None) != (given.tls_key is None):
         raise SettingsError("--tls-cert and --tls-key belong together; give both, or neither for plain HTTP")

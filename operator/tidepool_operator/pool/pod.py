@@ -122,6 +122,7 @@ def _router(pool: ModelPool, image: str, variant: str, role: str) -> Object:
             _field("POD_NAME", "metadata.name"),
             _field("POD_NAMESPACE", "metadata.namespace"),
             _field("POD_IP", "status.podIP"),
+            {"name": contract.STARTED_BY, "value": "operator"},
             *([{"name": "POD_VARIANT", "value": variant}] if variant else []),
         ],
         "ports": [

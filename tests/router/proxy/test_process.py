@@ -206,6 +206,21 @@ def test_ports_stand_beside_each_other() -> None:
     assert parse(["gateway", "--max-body-bytes", "5"], {}).limits.max_body_bytes == 5
 
 
+def test_a_router_that_is_older_than_its_operator_passes_over_flags_that_it_does_not_know() -> None:
+    """Else a router's image that a podTemplate keeps would not start after the operator's upgrade."""
+    known = ["sidecar", "--engine", "http://127.0.0.1:8000"]
+    later = [*known, "--flag-of-next-year", "5", "--peers", "dns+http://p:8080", "--another=x"]
+    options = parse(later, {"TIDEPOOL_STARTED_BY": "operator"})
+
+    assert (options.passed_over, options.peers) == (
+        ("--flag-of-next-year", "5", "--another=x"),
+        "dns+http://p:8080",
+    )
+    assert parse(known, {"TIDEPOOL_STARTED_BY": "operator"}).passed_over == ()
+    with pytest.raises(SystemExit):  # a person's mistake is told
+        parse(later, {})
+
+
 def test_a_wrong_settings_file_is_refused_by_file_and_field(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text('{"pool": "p", "routing": {"retries": 99}}')
