@@ -17,21 +17,15 @@ import yaml
 from chart.programs import NAMESPACE, ROOT
 from cluster import tools
 from cluster.apiserver import ControlPlane
-from documents.blocks import Command, blocks, commands
+from documents.blocks import Command, typed
+from documents.programs import run_by
 
 # What needs no server is said in every run: values of the chart, files that are named (tests/documents).
 pytestmark = [pytest.mark.apiserver, pytest.mark.soak]
 
-PROGRAMS = ("kubectl", "helm")
 # The last of these removes the definitions.
 LAST = "docs/operations.md"
-FOUND = [
-    (block.page, command)
-    for block in blocks()
-    if block.language in {"sh", "console"}
-    for command in commands(block)
-    if command.program in PROGRAMS
-]
+FOUND = [(block.page, command) for block, command in typed(run_by(__file__))]
 PAGES = sorted({page for page, _ in FOUND}, key=lambda page: (page == LAST, page))
 # What stands for a name of the reader's.
 NAMES = {"NAME": "llama-8b"}

@@ -2,8 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,8 +15,11 @@ PAGES: Final = [
 ]
 _FENCE: Final = re.compile(r"^ *(```+)(.*)$")
 _INFO: Final = re.compile(r'^(?P<language>[a-z]+)?(?: title="(?P<title>[^"]+)")?$')
+_FENCED: Final = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 _PROMPT: Final = "$ "
 _OPERATORS: Final = "|&<>;"
+# Languages whose blocks are commands.
+SHELLS: Final = frozenset({"sh", "console"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command, as a shell would run it; `into`: the file it prints to, `said`: what the page shows."""
+    """One command, as a shell would run it; `into`: the file it prints to, `said`: what the page shows.
+
+    `line` is that of the page where it begins.
+    """
 
     words: tuple[str, ...]
     environment: tuple[str, ...] = ()
@@ -48,6 +54,7 @@ class Command:
     background: bool = False
     said: str = ""
     into: str = ""
+    line: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return shlex.join(self.words)
@@ -87,8 +94,8 @@ def read(text: str, page: str) -> Iterator[Block]:
 def commands(block: Block) -> list[Command]:
     """The commands of a block. In `console` they stand after `$ `, and what they say follows."""
     found: list[Command] = []
-    lines = iter(block.text.replace("\\\n", " ").splitlines())
-    for line in lines:
+    lines = _lines(block)
+    for number, line in lines:
         prompted = line.startswith(_PROMPT)
         if block.language == "console" and not prompted:
             found[-1] = _saying(found[-1], line)
@@ -97,12 +104,40 @@ def commands(block: Block) -> list[Command]:
         if command is not None:
             here = re.search(r"<<(\w+)", line)
             stdin = "" if here is None else "".join(f"{each}\n" for each in _until(lines, here[1]))
-            found.append(replace(command, stdin=stdin))
+            found.append(replace(command, stdin=stdin, line=number))
     return found
 
 
-def _until(lines: Iterator[str], end: str) -> Iterator[str]:
-    for line in lines:
+def typed(programs: Collection[str]) -> list[tuple[Block, Command]]:
+    """The commands of these programs in all pages, each with its block."""
+    shells = [block for block in blocks() if block.language in SHELLS]
+    return [(block, each) for block in shells for each in commands(block) if each.program in programs]
+
+
+def prose(text: str) -> str:
+    """A page without its blocks, in as many lines."""
+    return _FENCED.sub(lambda block: "\n" * block[0].count("\n"), text)
+
+
+def section_of(block: Block) -> str:
+    """The text around a block, from the last heading before it to the next one after it."""
+    lines = prose((ROOT / block.page).read_text()).splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("#")]
+    begin = max((start for start in starts if start < block.line), default=0)
+    end = min((start for start in starts if start > block.line), default=len(lines))
+    return "\n".join(lines[begin:end])
+
+
+def _lines(block: Block) -> Iterator[tuple[int, str]]:
+    """Lines of a block by their numbers in the page; after a backslash a line goes on."""
+    number = block.line + 1
+    for line in block.text.replace("\\\n", "\0").split("\n"):
+        yield number, line.replace("\0", " ")
+        number += 1 + line.count("\0")
+
+
+def _until(lines: Iterator[tuple[int, str]], end: str) -> Iterator[str]:
+    for _, line in lines:
         if line == end:
             return
         yield line

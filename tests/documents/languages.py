@@ -42,8 +42,12 @@ def _fleet(document: Object) -> None:
 def _keys(document: Object) -> None:
     from tidepool_router.keys.document import read_keys
 
-    whole = _BEGUN_DIGEST.sub(lambda begun: f'"{begun[1]:0<64}"', json.dumps(document))
-    assert read_keys(whole)
+    assert read_keys(whole_digests(json.dumps(document)))
+
+
+def whole_digests(text: str) -> str:
+    """A keys document with all digits of the digests, of which pages show the first two."""
+    return _BEGUN_DIGEST.sub(lambda begun: f'"{begun[1]:0<64}"', text)
 
 
 def _settings(document: Object) -> None:

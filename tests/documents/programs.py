@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -95,6 +96,8 @@ def _kind(command: Command) -> None:
 
 
 def _git(command: Command) -> None:
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"].values()
+    assert {"https://github.com/vllm-project/vllm", *ours} & set(command.words), "from where?"
     assert command.words[command.words.index("--branch") + 1] == DEFAULT_IMAGE.rsplit(":", 1)[1]
 
 
@@ -141,9 +144,27 @@ PROGRAMS: Final[Mapping[str, Callable[[Command], None]]] = {
     "pip": _pip,
     ".venv/bin/pytest": _pytest,
 }
+# The test that runs the commands of a program; what has no line here must be marked by its block's title.
+RUN_BY: Final[Mapping[str, str]] = {
+    "kubectl": "tests/chart/test_commands.py",
+    "helm": "tests/chart/test_commands.py",
+    "curl": "tests/documents/test_asking.py",
+    "tidepool": "tests/documents/test_running.py",
+    "tidepool-router": "tests/documents/test_running.py",
+    "tidepool-operator": "tests/documents/test_running.py",
+    "make": "tests/documents/test_dry_runs.py",
+    "pip": "tests/documents/test_dry_runs.py",
+    ".venv/bin/pytest": "tests/documents/test_dry_runs.py",
+}
 # Programs that no test runs, and what the block's title says of them.
 _TITLES: Final = {"docker": "Docker", "kind": "kind", "git": "Docker"}
 _ROOTS: Final = frozenset({"demo", "test"})
+
+
+def run_by(file: str) -> frozenset[str]:
+    """Programs whose commands the test in this file runs."""
+    here = Path(file).resolve()
+    return frozenset(program for program, test in RUN_BY.items() if ROOT / test == here)
 
 
 def needed_for(command: Command) -> set[str]:

@@ -4,43 +4,28 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from documents.blocks import Command, blocks, commands
-from documents.programs import GATEWAY
-from scripted.routers import start_gateway, starting
-from workflows.examples import spec_of
-from workflows.rooms import start_rooms
+from documents.blocks import Command, typed
+from documents.programs import GATEWAY, run_by
+from documents.serving import address, serving
 
 pytestmark = [
     pytest.mark.traffic,
     pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl"),
 ]
 
-FOUND = [
-    pytest.param(command, id=str(block))
-    for block in blocks()
-    if block.language == "sh"
-    for command in commands(block)
-    if command.program == "curl"
-]
-MODELS = ("llama-8b", "llama-3.1-8b", "qwen-cpu")
+FOUND = [pytest.param(each, id=f"{block.page}:{each.line}") for block, each in typed(run_by(__file__))]
 _QUIET = ("-sS", "--noproxy", "*", "--max-time", "60", "-w", "\n%{http_code}")
 
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[str]:
     """Its address."""
-    async with AsyncExitStack() as stack:
-        start = partial(await stack.enter_async_context(starting(start_gateway)), models=MODELS)
-        store = f"sqlite:///{tmp_path}/runs.db"
-        spec = spec_of("digest-workflow.yaml")
-        place = await start_rooms(stack, start, spec, store=store, others={"digest": spec})
-        yield f"http://127.0.0.1:{place.router.port}"
+    async with serving(tmp_path) as place:
+        yield address(place)
 
 
 @pytest.mark.parametrize("command", FOUND)

@@ -1,11 +1,13 @@
 """Every block of the pages is checked by somebody; one that nobody checks fails here."""
 
+import re
+
 import pytest
 
 from documents import blocks
-from documents.blocks import Block, Command
+from documents.blocks import SHELLS, Block, Command
 from documents.languages import LANGUAGES, needs
-from documents.programs import PROGRAMS
+from documents.programs import PROGRAMS, RUN_BY, needed_for
 
 ALL = blocks.blocks()
 
@@ -29,10 +31,28 @@ def test_what_a_block_needs_stands_in_its_title() -> None:
     assert [str(block) for block in ALL if block.title and not block.title.startswith("Needs ")] == []
 
 
+def test_each_command_is_run_by_a_test_or_marked() -> None:
+    """What neither runs here nor says what it needs would be believed unseen."""
+    shells = [(block, each) for block in ALL if block.language in SHELLS for each in blocks.commands(block)]
+    idle = [f"{block}: {each}" for block, each in shells if each.program not in RUN_BY and not needed_for(each)]
+
+    assert idle == [], "have a test run it (programs.py, RUN_BY), or say what it needs"
+    assert [test for test in RUN_BY.values() if not (blocks.ROOT / test).is_file()] == []
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=str(block)) for block in ALL if block.title])
+def test_what_a_block_needs_is_said_in_words_too(block: Block) -> None:
+    """Code forges do not show a block's title: the section says it, or a comment in the block."""
+    said = " ".join([blocks.section_of(block), *re.findall(r"# .*", block.text)]).lower()
+    things = set(re.findall(r"[\w-]+", block.title.removeprefix("Needs ").partition(" for ")[0].lower()))
+
+    assert {thing for thing in things - {"a", "and", "with"} if thing.rstrip("s") not in said} == set()
+
+
 def test_there_is_something_of_everything() -> None:
     """Else a table has what is no longer needed, or the reader of blocks finds nothing."""
     assert {block.language for block in ALL} == set(LANGUAGES)
-    shells = [block for block in ALL if block.language in {"sh", "console"}]
+    shells = [block for block in ALL if block.language in SHELLS]
     assert {command.program for block in shells for command in blocks.commands(block)} == set(PROGRAMS)
 
 
