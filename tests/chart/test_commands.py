@@ -21,7 +21,7 @@ from documents.blocks import Command, typed
 from documents.programs import run_by
 
 # What needs no server is said in every run: values of the chart, files that are named (tests/documents).
-pytestmark = [pytest.mark.apiserver, pytest.mark.soak]
+pytestmark = [pytest.mark.apiserver]
 
 # The last of these removes the definitions.
 LAST = "docs/operations.md"

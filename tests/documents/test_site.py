@@ -91,7 +91,6 @@ def _lay(folder: Path) -> None:
         file.write_bytes(what.encode() if isinstance(what, str) else what.read_bytes())
 
 
-@pytest.mark.soak  # seconds; where links lead is looked at in every run by test_links
 @pytest.mark.traffic
 def test_it_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
     _lay(tmp_path)
@@ -109,7 +108,6 @@ def test_it_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: Path) -
     assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^)]*", styles) == []
 
 
-@pytest.mark.soak
 @pytest.mark.traffic
 @pytest.mark.parametrize("link", ["[a](nowhere.md)", "[a](scaling.md#nothing)"])
 def test_a_link_to_nowhere_ends_the_build(tmp_path: Path, link: str) -> None:
