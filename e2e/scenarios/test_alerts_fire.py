@@ -1,8 +1,9 @@
 """Each alert in the trouble that its runbook describes, on the real cluster, and none where nothing is wrong.
 
 Expressions are those of the chart with shorter ranges and waits (fast_alerts.py). The pools run engine doubles
-that misbehave by order. Left out, since nothing from outside brings them about in minutes: TidepoolForecastOff,
-TidepoolFiguresMissing, TidepoolWatchStale, TidepoolReconcileLate, TidepoolLedgerDefect.
+that misbehave by order. TidepoolFiguresMissing and TidepoolWatchStale: test_alerts_of_cut_networks.py. Left out,
+since nothing from outside brings them about in minutes: TidepoolForecastOff, TidepoolReconcileLate,
+TidepoolLedgerDefect.
 """
 
 import json
