@@ -230,10 +230,14 @@ def _scaling() -> tuple[Alert, ...]:
             "10m",
             "warning",
             "{{ $labels.pool }} is not scaled: its figures are missing or old",
-            "The operator cannot reach Prometheus, the recording rules are not loaded, or the pods are not "
-            "scraped. A Prometheus that is down altogether sends no alert: watch it from elsewhere.",
-            "`kubectl describe mp NAME`: ScalingActive says what is missing. Check `prometheus.url` of the chart, "
-            "its PodMonitors or scrape configuration, and its rules. The pool keeps its size meanwhile.",
+            "The operator cannot reach Prometheus, or the pods are not scraped, or not under the labels "
+            "`namespace`, `pool` and `pod`. A Prometheus that is down altogether sends no alert: watch it from "
+            "elsewhere.",
+            "`kubectl describe mp NAME`: ScalingActive names the pods without figures, and says so where it is "
+            "Prometheus that does not answer. Check `prometheus.url` of the chart, the PodMonitors or the scrape "
+            f"configuration, and NetworkPolicies that stand before Prometheus and port {contract.METRICS_PORT} of "
+            "the pods. Recording rules are not the cause: without them the operator asks what they would. "
+            "The pool keeps its size meanwhile.",
         ),
         Alert(
             "TidepoolForecastOff",

@@ -237,11 +237,7 @@ def _requests() -> Dashboard:
                     Panel(
                         "Retries by failure",
                         "reqps",
-                        (
-                            Line(
-                                _rate(contract.METRIC_GATEWAY_RETRIES, _GATEWAY, "reason"), "{{reason}}", rare=True
-                            ),
-                        ),
+                        (Line(_rate(contract.METRIC_GATEWAY_RETRIES, _GATEWAY, "reason"), "{{reason}}"),),
                     ),
                     Panel(
                         "Refused, by the bound",

@@ -35,13 +35,14 @@ class Arrival:
 
 @dataclass(slots=True)
 class Arrivals:
-    """Streams of `tokens` for one model. `rate` tells requests a second at a time."""
+    """Requests for `tokens` of one model, streamed or not. `rate` tells requests a second at a time."""
 
     base_url: str
     model: str
     rate: Callable[[float], float]
     tokens: int = 100
     timeout_seconds: float = 120.0
+    streamed: bool = True
     records: list[Arrival] = field(default_factory=list)
     _open: set["asyncio.Task[None]"] = field(default_factory=set)
 
@@ -81,22 +82,34 @@ class Arrivals:
     async def _one(self, client: openai.AsyncOpenAI, record: Arrival, number: int) -> None:
         words = " ".join(f"w{(number * 7919 + place * 104729) % 9973}" for place in range(30))
         try:
-            stream = await client.chat.completions.create(
-                model=self.model,
-                messages=[{"role": "user", "content": words}],
-                max_tokens=self.tokens,
-                stream=True,
-                stream_options={"include_usage": True},
-                extra_body={"ignore_eos": True},
-            )
-            async for chunk in stream:
-                if record.first_token is None and any(choice.delta.content for choice in chunk.choices):
-                    record.first_token = time.time()
-                record.tokens = chunk.usage.completion_tokens if chunk.usage else record.tokens
+            await (self._stream if self.streamed else self._whole)(client, record, words)
         except (openai.APIError, httpx.HTTPError) as error:
             record.error = f"{type(error).__name__}: {error}"[:200]
         finally:
             record.ended = time.time()
+
+    async def _stream(self, client: openai.AsyncOpenAI, record: Arrival, words: str) -> None:
+        stream = await client.chat.completions.create(
+            model=self.model,
+            messages=[{"role": "user", "content": words}],
+            max_tokens=self.tokens,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"ignore_eos": True},
+        )
+        async for chunk in stream:
+            if record.first_token is None and any(choice.delta.content for choice in chunk.choices):
+                record.first_token = time.time()
+            record.tokens = chunk.usage.completion_tokens if chunk.usage else record.tokens
+
+    async def _whole(self, client: openai.AsyncOpenAI, record: Arrival, words: str) -> None:
+        answer = await client.chat.completions.create(
+            model=self.model,
+            messages=[{"role": "user", "content": words}],
+            max_tokens=self.tokens,
+            extra_body={"ignore_eos": True},
+        )
+        record.tokens = answer.usage.completion_tokens if answer.usage else 0
 
 
 @contextlib.contextmanager

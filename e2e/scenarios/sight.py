@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 from scenarios.evidence import prometheus_sample
 from scenarios.kube import wait_for
@@ -45,6 +46,25 @@ def see_dashboards(world: World, *, workflows: bool = False, rare: Collection[st
         world.facts["panels"], world.facts["panels_empty"] = len(asked), list(empty)
 
 
+def lines(world: World, title: str) -> dict[str, float]:
+    """What the panels of that title draw now: the last figure of each line, by the values of its labels."""
+    asked = [
+        line.expression
+        for page in dashboards()
+        for _, row in page.rows
+        for panel in row
+        if panel.title == title
+        for line in panel.lines
+    ]
+    assert asked, f"no dashboard has a panel {title!r}"
+    found = (one for expression in asked for one in _asked(world, expression))
+    return {" ".join(one["metric"].values()): float(one["value"][1]) for one in found}
+
+
 def _drawn(world: World, expression: str) -> bool:
+    return bool(_asked(world, expression))
+
+
+def _asked(world: World, expression: str) -> list[Any]:
     filled = re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "1m"))
-    return bool(prometheus_sample(world.prometheus_url, filled)["result"])
+    return list(prometheus_sample(world.prometheus_url, filled)["result"])

@@ -171,34 +171,6 @@ def find_service(world: World) -> None:
     world.service_url = f"http://{cluster_ip(world.kube, world.name, world.namespace)}"
 
 
-def kill_container(pod: Object, name: str = "engine") -> None:
-    """SIGKILL to the first process of a container, from the machine that runs the node."""
-    uid = pod["metadata"]["uid"]
-    statuses = pod["status"]["containerStatuses"]
-    container = next(one for one in statuses if one["name"] == name)["containerID"].rpartition("/")[2]
-    inside = [
-        path.parent
-        for path in Path("/proc").glob("[0-9]*/cgroup")
-        if container in _text(path) and uid.replace("-", "") in _text(path).replace("-", "").replace("_", "")
-    ]
-    assert inside, f"no process of container {container} found"
-    # By their age: after 32,768 processes the numbers begin anew, and the lowest is no longer the first.
-    os.kill(int(min(inside, key=_started).name), 9)
-
-
-def _started(process: Path) -> int:
-    """Clock ticks after the machine's start at which a process began; late for one that has just ended."""
-    fields = _text(process / "stat").rpartition(")")[2].split()
-    return int(fields[19]) if fields else sys.maxsize
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # the process ended meanwhile
-        return ""
-
-
 @contextlib.contextmanager
 def forwarded(kube: Kube, namespace: str, name: str, port: int, kind: str = "svc") -> Iterator[str]:
     """`kubectl port-forward` to a Service, or what `kind` says; yields the base URL."""

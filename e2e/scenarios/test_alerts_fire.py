@@ -1,24 +1,24 @@
 """Each alert in the trouble that its runbook describes, on the real cluster, and none where nothing is wrong.
 
 Expressions are those of the chart with shorter ranges and waits (fast_alerts.py). The pools run engine doubles
-that misbehave by order. Left out, since nothing from outside brings them about in minutes: TidepoolForecastOff,
-TidepoolFiguresMissing, TidepoolWatchStale, TidepoolReconcileLate, TidepoolLedgerDefect.
+that misbehave by order. TidepoolFiguresMissing and TidepoolWatchStale: test_alerts_of_cut_networks.py. Left out,
+since nothing from outside brings them about in minutes: TidepoolForecastOff, TidepoolReconcileLate,
+TidepoolLedgerDefect.
 """
 
 import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 
-from scenarios import fast_alerts, sight, stage
+from scenarios import sight
+from scenarios.alerting import OPERATOR, Told, firing, ready, shortened, telling
 from scenarios.arrivals import Arrivals, arriving
 from scenarios.engine_double import FAIL, FLAP, ORDERS
-from scenarios.evidence import BUILD, prometheus_sample
-from scenarios.kube import Object, is_ready, wait_for
+from scenarios.kube import Object, wait_for
 from scenarios.pools import NAMESPACE, double_pool, double_source
 from scenarios.world import POOL_LABEL, SYSTEM_NAMESPACE, World
 from tidepool_api.contract import HEADER_PROOF, TRAFFIC_PORT
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1200)]
 
 FIRES_SECONDS = 240.0
 BARE = "bare"  # a namespace whose quota has no room for a Service
-OPERATOR = "tidepool.dev/component=operator"
 # Alert, and the pool that must be named where it names one.
 BY_POOLS = {
     "TidepoolErrorsFast": "failing",
@@ -101,11 +100,9 @@ def bare() -> list[Object]:
 
 @pytest.fixture
 def fast(world: World) -> Iterator[None]:
-    rules = fast_alerts.write(BUILD / "fast-alerts.yaml")
-    stage.cluster("prometheus", "reload", "--rules", str(rules))
-    world.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BARE}}, double_source())
-    yield
-    stage.cluster("prometheus", "reload", "--rules", str(stage.rules()))
+    with shortened():
+        world.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BARE}}, double_source())
+        yield
     names = ["two", *(one["metadata"]["name"] for one in troubled())]
     gone = ("--ignore-not-found", "--timeout=90s")
     world.kube.run("delete", "modelpool", *names, "-n", NAMESPACE, *gone, timeout_seconds=100)
@@ -116,37 +113,16 @@ def fast(world: World) -> Iterator[None]:
     world.kube.run("delete", "namespace", BARE, "--wait=false")
 
 
-def firing(world: World) -> dict[str, set[str]]:
-    """Alerts that fire, each with the pools that it names."""
-    found: dict[str, set[str]] = {}
-    for one in prometheus_sample(world.prometheus_url, 'ALERTS{alertstate="firing"}')["result"]:
-        labels = one["metric"]
-        name = str(labels.get("pool", ""))
-        found.setdefault(labels["alertname"], set()).add(name.rpartition("/")[2])
-    return found
-
-
 def test_each_alert_fires_in_its_trouble_and_none_without_one(world: World, fast: None) -> None:
-    table: list[tuple[str, str]] = []
-    began = time.monotonic()
-
-    def tell(what: str, seen: str) -> None:
-        table.append((what, f"{time.monotonic() - began:.0f} s: {seen}"))
-        world.evidence.say(f"{what}: {seen}")
-
-    try:
+    with telling(world, "alerts") as tell:
         _healthy(world, tell)
         _troubles(world, tell)
         _nobody_leads(world, tell)
-    finally:
-        world.evidence.facts["alerts"] = table
-        world.evidence.write()
-        print("\n" + "\n".join(f"  {what:<30} {seen}" for what, seen in table), flush=True)
 
 
-def _healthy(world: World, tell: Any) -> None:
+def _healthy(world: World, tell: Told) -> None:
     world.kube.apply(two())
-    wait_for("two pods", lambda: len(_ready(world, "two")) == 2 or None, timeout_seconds=90)
+    wait_for("two pods", lambda: len(ready(world, "two")) == 2 or None, timeout_seconds=90)
     load = Arrivals(world.gateway_url, "two-llama", lambda _: 3.0, tokens=20)
     with arriving(load):
         time.sleep(30)
@@ -156,22 +132,18 @@ def _healthy(world: World, tell: Any) -> None:
     tell("nothing wrong", f"{len(load.records)} requests, no alert")
 
 
-def _ready(world: World, name: str) -> list[Object]:
-    return [pod for pod in world.kube.items("pods", NAMESPACE, f"{POOL_LABEL}={name}") if is_ready(pod)]
-
-
 def _order(world: World, pod: Object, order: str) -> None:
     where = (pod["metadata"]["name"], "-n", NAMESPACE, "-c", "engine")
     world.kube.run("exec", *where, "--", "touch", str(ORDERS / order))
 
 
-def _troubles(world: World, tell: Any) -> None:
+def _troubles(world: World, tell: Told) -> None:
     world.kube.apply(*troubled(), *bare(), FAILS)
     for name in ("failing", "slow", "flaps", "full", "refuses"):
-        wait_for(f"a pod of {name}", lambda name=name: _ready(world, name), timeout_seconds=90)
-    leaves = _ready(world, "two")[0]
-    _order(world, _ready(world, "failing")[0], FAIL)
-    _order(world, _ready(world, "flaps")[0], FLAP)
+        wait_for(f"a pod of {name}", lambda name=name: ready(world, name), timeout_seconds=90)
+    leaves = ready(world, "two")[0]
+    _order(world, ready(world, "failing")[0], FAIL)
+    _order(world, ready(world, "flaps")[0], FLAP)
     _order(world, leaves, FAIL)
     loads = [
         _load(world, "failing", 4.0, 5),
@@ -221,7 +193,7 @@ def _load(world: World, name: str, rate: float, tokens: int) -> Arrivals:
 
 def _stranger(world: World, stop: threading.Event) -> None:
     """Somebody who shows sidecars a proof that is none."""
-    url = f"http://{_ready(world, 'two')[-1]['status']['podIP']}:{TRAFFIC_PORT}/v1/chat/completions"
+    url = f"http://{ready(world, 'two')[-1]['status']['podIP']}:{TRAFFIC_PORT}/v1/chat/completions"
     body = {"model": "two-llama", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
     while not stop.wait(1.0):
         try:
@@ -230,7 +202,7 @@ def _stranger(world: World, stop: threading.Event) -> None:
             continue
 
 
-def _nobody_leads(world: World, tell: Any) -> None:
+def _nobody_leads(world: World, tell: Told) -> None:
     """A pool is deleted without what belongs to it; then the operator is gone for a while."""
     world.kube.run("delete", "modelpool", "never", "-n", NAMESPACE, "--cascade=orphan", "--timeout=60s")
     (name,) = world.kube.exists("deployments", SYSTEM_NAMESPACE, OPERATOR)

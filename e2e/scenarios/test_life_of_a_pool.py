@@ -2,7 +2,7 @@
 
 import pytest
 
-from scenarios import life, sight, stage
+from scenarios import insides, life, sight, stage
 from scenarios.evidence import BUILD
 from scenarios.streams import Load, figures, load
 from scenarios.world import RELEASE, SYSTEM_NAMESPACE, World
@@ -43,7 +43,7 @@ def _under_load(world: World, clients: Load) -> None:
         life.scale_up(world, clients)
         life.roll_out(world, clients, {"spec": {"engine": {"chunkedPrefill": True}}})
         life.restart_operator(world, clients)
-        world.on_killed_engine = life.kill_engine(world, clients, stage.kill_container)
+        world.on_killed_engine = life.kill_engine(world, clients, insides.kill_container)
         sight.see_dashboards(world)
         life.scale_down(world, clients, SLOW_STREAMS, SLOW_TOKENS)
     finally:

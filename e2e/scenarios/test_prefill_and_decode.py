@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from cluster import engine_install
-from scenarios import stage
+from scenarios import insides, stage
 from scenarios.kube import Object, condition, is_ready, wait_for
 from scenarios.life import START_SECONDS
 from scenarios.pools import ENGINE_ARGS, ENGINE_FOLDER, NAMESPACE, cpu_pool
@@ -149,7 +149,7 @@ def test_while_no_prefill_pod_is_there_the_decode_pod_computes_prompts(apart: Ap
 
 def test_while_no_decode_pod_is_ready_a_prefill_pod_does_all_of_it(apart: Apart) -> None:
     prefill, decode = apart.pod("prefill")["metadata"]["name"], apart.pod("decode")
-    stage.kill_container(decode)
+    insides.kill_container(decode)
     wait_for("the decode pod to be not ready", lambda: not apart.pods("decode") or None, timeout_seconds=60)
     answers = [apart.ask(number) for number in range(30, 34)]
 

@@ -21,7 +21,7 @@ import yaml
 from cluster import lifecycle
 from cluster.configs import NODE_ROOT
 from cluster.layout import NODES
-from scenarios import programs, sight, stage
+from scenarios import insides, programs, sight, stage
 from scenarios.evidence import BUILD
 from scenarios.kube import Object, condition, wait_for
 from scenarios.life import START_SECONDS
@@ -334,7 +334,7 @@ def _through_a_death(place: Place, clients: Load) -> tuple[float, float]:
         if not one["metadata"].get("deletionTimestamp")
     ]
     killed, died = time.monotonic(), clients.now()
-    stage.kill_container(pod, "gateway")
+    insides.kill_container(pod, "gateway")
     wait_for("the gateway to be back", lambda: _answers(world), timeout_seconds=120, every_seconds=0.2)
     back = time.monotonic() - killed
     away = (died, clients.now() + 1.0)

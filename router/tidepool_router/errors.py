@@ -12,9 +12,10 @@ RouterError
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 FailureKind = Literal["connect", "reset", "first_byte_timeout", "http_5xx"]
+FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
 
 
 class RouterError(Exception):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tidepool_api import contract
+from tidepool_router.errors import FAILURE_KINDS
 from tidepool_router.fleet.shared_metrics import Ended, EndedFamilies, LedgerGauges
 from tidepool_router.ledger import Outcome
 from tidepool_router.metrics import LATENCY_BUCKETS, Children, Family, Histogram, Registry, Value
@@ -39,6 +40,9 @@ class PoolMetrics:
         self.retries = self._by_reason(pool, lambda: self._families.retries)
         self.refused = self._by_reason(pool, lambda: self._families.refused)
         self.ejections = self._by_reason(pool, lambda: self._families.ejections)
+        # There before the first: a rate does not see what a series is born with, and failures come all at once.
+        for kind in FAILURE_KINDS:
+            self.retries[kind].value = self.ejections[kind].value = 0.0
         self.prefills = self._by_reason(pool, lambda: self._families.prefills)
         self.prefill_seconds: Children[Outcome, Histogram] = Children(
             lambda outcome: self._families.prefill_seconds.labels(pool, outcome.value)

@@ -122,6 +122,21 @@ def test_series_of_a_pool_that_is_gone_are_dropped() -> None:
     assert b"ns/b" in page
 
 
+def test_the_first_failure_of_a_pool_raises_a_series_that_was_there_before() -> None:
+    metrics = GatewayMetrics()
+    pool = metrics.pool("n/p")
+    names = ("tidepool_gateway_retries_total", "tidepool_gateway_ejections_total")
+    kinds = ("connect", "first_byte_timeout", "http_5xx", "reset")
+    series = {(name, (("pool", "n/p"), ("reason", kind))) for name in names for kind in kinds}
+
+    before = parse(metrics.registry.render())
+    pool.retries["reset"].inc()
+    after = parse(metrics.registry.render())
+
+    assert {key for key, value in before.items() if value == 0} >= series
+    assert sum(after[key] for key in series) == 1
+
+
 def test_the_ledger_fills_the_sidecars_page() -> None:
     metrics = SidecarMetrics()
     ledger = Ledger(metrics)
