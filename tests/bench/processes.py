@@ -17,7 +17,7 @@ from cluster.ports import ports_in_a_row
 from .programs import BenchError
 
 
-def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 5.0) -> tuple[int, bytes]:
+def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 20.0) -> tuple[int, bytes]:
     """Status and body of one request; status 0 when there was no answer."""
     data = None if request is None else json.dumps(request).encode()
     asked = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.traffic
 
 
 async def ended(here: Place, run: str) -> dict[str, Any]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while True:
             state: dict[str, Any] = (await here.client.get(f"/v1/workflows/research/runs/{run}")).json()
             if state["ended"] is not None:
@@ -77,7 +77,7 @@ async def test_what_came_in_time_counts_however_long_the_store_takes(
         await commit(self, *told)
 
     monkeypatch.setattr(SqlJournal, "commit", slow)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         answer = await here.chat()
 
     assert len(here.tool.requests) == 1
