@@ -64,7 +64,8 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Listen, at the same address as before where there was one."""
-        context = ssl.create_default_context(cafile=self._upstream.ssl_ca_cert)
+        safe = self._upstream.host.startswith("https:")
+        context = ssl.create_default_context(cafile=self._upstream.ssl_ca_cert) if safe else False
         connector = aiohttp.TCPConnector(ssl=context, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import httpx
 
 from cluster.ports import ports_in_a_row
+from scripted.plain import plain
 
 
 @dataclass
@@ -49,7 +50,7 @@ async def run_program(
     )  # fmt: skip
     running = Program(process, port)
     try:
-        async with asyncio.timeout(within_seconds), httpx.AsyncClient() as client:
+        async with asyncio.timeout(within_seconds), plain() as client:
             while ready:
                 assert process.returncode is None
                 try:
