@@ -10,6 +10,8 @@ from scripted.later import openai
 from scripted.plain import plain
 from scripted.stacks import Stack
 
+pytestmark = pytest.mark.traffic  # its models are two thousand, and take seconds to load
+
 _TALK: Any = [{"role": "user", "content": "hello"}]
 
 
