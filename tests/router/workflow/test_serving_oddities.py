@@ -69,11 +69,11 @@ async def test_what_came_in_time_counts_however_long_the_store_takes(
         await seen.answer(b"{}", status)
 
     retry = {"limit": 3, "backoff": {"duration": "1ms"}}
-    here = await place({"steps": [http("a", "http://tool/x", timeout="300ms", retryStrategy=retry)]}, tool=tool)
+    here = await place({"steps": [http("a", "http://tool/x", timeout="1s", retryStrategy=retry)]}, tool=tool)
     commit = SqlJournal.commit
 
     async def slow(self: SqlJournal, *told: Any) -> None:
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(1.5)
         await commit(self, *told)
 
     monkeypatch.setattr(SqlJournal, "commit", slow)
