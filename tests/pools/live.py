@@ -55,6 +55,8 @@ def written(item: Object) -> str:
     metadata = item["metadata"]
     ours = [entry for entry in metadata.get("managedFields") or [] if entry["manager"] == FIELD_MANAGER]
     own = {name: metadata.get(name) for name in ("generation", "labels", "ownerReferences")}
+    notes = metadata.get("annotations") or {}
+    own["annotations"] = {name: text for name, text in notes.items() if "kubernetes.io/" not in name}
     return json.dumps([ours, own], sort_keys=True)
 
 
