@@ -105,7 +105,7 @@ def test_a_pool_that_cannot_run_says_why_and_what_to_do(world: World, name: str,
         ready = condition(world.kube.get("modelpool", name, NAMESPACE), "Ready")
         return ready if ready.get("reason") == reason else None
 
-    ready = wait_for(f"{name} to be {reason}", look, timeout_seconds=90)
+    ready = wait_for(f"{name} to be {reason}", look, timeout_seconds=180)
 
     assert ready["status"] == "False"
     assert told in ready["message"]
@@ -158,7 +158,10 @@ def test_a_bad_request_gets_an_answer_of_the_apis_own_shape(
     world: World, body: bytes, status: int, told: str
 ) -> None:
     answer = httpx.post(
-        f"{world.gateway_url}/v1/chat/completions", content=body, headers={"content-type": "application/json"}
+        f"{world.gateway_url}/v1/chat/completions",
+        content=body,
+        headers={"content-type": "application/json"},
+        timeout=60,
     )
 
     assert answer.status_code == status

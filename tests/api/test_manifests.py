@@ -46,6 +46,7 @@ def files() -> dict[Path, str]:
     return generated()
 
 
+@cache
 def schema(resource: Resource) -> Json:
     found: Json = resource.crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
@@ -116,7 +117,8 @@ def test_crd_stays_small(path: Path) -> None:
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.kind)
 def test_only_the_charts_copy_is_kept_at_uninstall(resource: Resource) -> None:
     name = f"tidepool.dev_{resource.plural}.yaml"
-    plain, kept = yaml.safe_load(files()[CRDS / name]), yaml.safe_load(files()[CHART / name])
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
+    plain, kept = (yaml.load(files()[folder / name], loader) for folder in (CRDS, CHART))
 
     assert kept["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
     assert plain == kept

@@ -1,25 +1,23 @@
 """Processes of a run: started on their core, waited for, ended by their own handle."""
 
 import json
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster.ports import ports_in_a_row
+
 from .programs import BenchError
 
-_SERVER_PORTS = (12_000, 32_000)
 
-
-def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 5.0) -> tuple[int, bytes]:
+def fetch(url: str, request: dict[str, Any] | None, timeout_seconds: float = 20.0) -> tuple[int, bytes]:
     """Status and body of one request; status 0 when there was no answer."""
     data = None if request is None else json.dumps(request).encode()
     asked = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
@@ -65,17 +63,11 @@ def end_as_asked() -> None:
 
 
 def free_port(count: int) -> int:
-    """The first of `count` ports in a row that are free now; raises BenchError.
+    """The first of `count` ports in a row that are free now, and nobody else's; raises BenchError.
 
     Below those that the kernel gives to clients: after a load, thousands of these are in TIME_WAIT.
     """
-    for _ in range(200):
-        first = random.randrange(*_SERVER_PORTS)
-        with ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise BenchError("no free ports in a row were found: close what listens on this machine")
+    try:
+        return ports_in_a_row(count)
+    except OSError as error:
+        raise BenchError(f"{error}: close what listens on this machine") from error

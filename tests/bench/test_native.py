@@ -33,7 +33,7 @@ def engine(folder: Path, *options: str) -> Iterator[str]:
     command = [str(go_program("engine")), "-ports", str(port), "-base", "1ms", "-prefill", "1us", *options]
     with process(command, None, folder / "engine.log"):
         url = f"http://127.0.0.1:{port}"
-        wait_for(f"{url}/health", None, 10, folder / "engine.log")
+        wait_for(f"{url}/health", None, 60, folder / "engine.log")
         yield url
 
 
@@ -41,7 +41,7 @@ def engine(folder: Path, *options: str) -> Iterator[str]:
 def stub(folder: Path) -> Iterator[int]:
     port = free_port(1)
     with process([str(native("stub")), str(port)], None, folder / "stub.log"):
-        wait_for(f"http://127.0.0.1:{port}/health", None, 10)
+        wait_for(f"http://127.0.0.1:{port}/health", None, 60)
         yield port
 
 

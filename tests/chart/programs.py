@@ -2,16 +2,18 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "charts" / "tidepool"
 RELEASE, NAMESPACE = "demo", "tidepool-system"
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,22 @@ class Program:
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, f"{self.path.name} {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+
+def until(what: str, question: Callable[[], T | None], seconds: float = 120.0) -> T:
+    """The first answer that is true, of what an API server comes to in its own time. Fails with `what`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"{what} did not come about within {seconds:.0f} s"
+        time.sleep(0.1)
+    return answer
+
+
+def served(kubectl: Program) -> None:
+    """Wait until every definition is established, and its kind is told to clients, which comes after it."""
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    for name in kubectl("get", "crd", "-o", "jsonpath={.items[*].metadata.name}").split():
+        until(f"{name} is served", lambda name=name: kubectl.run("get", name, "-A").returncode == 0)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.programs import NAMESPACE, ROOT
+from chart.programs import NAMESPACE, ROOT, Program, served
 from cluster import tools
 from cluster.apiserver import ControlPlane
 from documents.blocks import Command, typed
@@ -52,6 +52,7 @@ class Terminal:
             **os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(folder),
             "PATH": f"{tools.tool_path('kubectl').parent}:{tools.tool_path('helm').parent}:{os.environ['PATH']}",
         }  # fmt: skip
+        self._everything = Program(tools.tool_path("kubectl"), (f"--kubeconfig={kubeconfig}",))
         self._installed = False
         self._created = ""
 
@@ -72,7 +73,7 @@ class Terminal:
     def have_chart(self, *, there: bool = True) -> None:
         if there and not self._installed:
             self.must("helm", "install", "tidepool", "charts/tidepool", "-n", NAMESPACE, "--create-namespace")
-            self.must("kubectl", "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+            served(self._everything)
         if not there and self._installed:
             self.must("helm", "uninstall", "tidepool", "-n", NAMESPACE)
         self._installed = there

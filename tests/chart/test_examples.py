@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.programs import ROOT, Program
+from chart.programs import ROOT, Program, served
 from cluster import tools
 from cluster.apiserver import ControlPlane
 from documents.manifests import EXAMPLES, FOREIGN, check_object, examples, shown
@@ -41,14 +41,14 @@ def test_an_example_of_a_kind_that_others_bring_says_so_in_its_first_line() -> N
 @pytest.mark.apiserver
 def test_the_api_server_takes_every_one_strictly() -> None:
     """Ours, those of Kubernetes, and KEDA's; of others the API server has no definition."""
-    served = {*FOREIGN} - {scaled_objects.API_VERSION}
-    known = [resource for _, resource in ALL if resource["apiVersion"] not in served]
+    unknown = {*FOREIGN} - {scaled_objects.API_VERSION}
+    known = [resource for _, resource in ALL if resource["apiVersion"] not in unknown]
     assert {one["apiVersion"] for _, one in examples()} <= {one["apiVersion"] for one in known}
     with ControlPlane() as plane:
         kubectl = Program(tools.tool_path("kubectl"), (f"--kubeconfig={plane.kubeconfig}",))
         kubectl("apply", "--server-side", "-f", str(ROOT / "crds" / "manifests"))
         kubectl("apply", "-f", "-", stdin=yaml.safe_dump(scaled_objects.definition()))
-        kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+        served(kubectl)
         for namespace in sorted({one["metadata"].get("namespace", "default") for one in known} - {"default"}):
             kubectl("create", "namespace", namespace)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chart.days import Day, Power
-from chart.programs import CHART, NAMESPACE, Object, Program, Render, sets
+from chart.programs import CHART, NAMESPACE, Object, Program, Render, served, sets
 from chart.running import running
 from cluster import tools
 from cluster.apiserver import ControlPlane
@@ -60,7 +60,7 @@ def day(helm: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
         for name in (NAMESPACE, TEAM):
             kubectl("create", "namespace", name)
         kubectl("apply", "-f", "-", stdin=json.dumps(definition()))
-        kubectl("wait", "--for=condition=Established", f"crd/{definition()['metadata']['name']}", "--timeout=60s")
+        served(kubectl)
         there = Program(helm.path, (*helm.flags, f"--kubeconfig={plane.kubeconfig}", f"--namespace={NAMESPACE}"))
         there("install", "demo", str(CHART), *sets({"operator.replicas": 0}))
         with running(kubectl, plane, folder, [], nodes=True) as cluster:

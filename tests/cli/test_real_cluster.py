@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chart.programs import ROOT, Program
+from chart.programs import ROOT, Program, served
 from cluster import tools
 from cluster.apiserver import ControlPlane
 from tidepool_cli.__main__ import main
@@ -64,7 +64,7 @@ def kubectl(plane: ControlPlane) -> Program:
     """With the resources and a pool that has no room."""
     made = Program(tools.tool_path("kubectl"), (f"--kubeconfig={plane.kubeconfig}",))
     made("apply", "--server-side", "-f", str(ROOT / "crds" / "manifests"))
-    made("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    served(made)
     made("create", "namespace", "team")
     step = {"name": "ask", "llm": {"pools": [{"name": "chat"}], "messages": [{"role": "user", "content": "hi"}]}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "team"}}

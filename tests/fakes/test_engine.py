@@ -11,6 +11,7 @@ from fakes.engine import EngineDouble
 from fakes.faults import Fault, Wrong
 from fakes.journal import Ending
 from fakes.settings import EngineSettings, Pace
+from scripted.plain import plain
 
 JSON = {"content-type": "application/json"}
 
@@ -26,7 +27,7 @@ def chat(**extra: object) -> dict[str, object]:
 
 
 async def post(engine: EngineDouble, body: object, path: str = "/v1/chat/completions") -> httpx.Response:
-    async with httpx.AsyncClient(base_url=engine.url, timeout=10) as client:
+    async with plain(engine.url, timeout=10) as client:
         return await client.post(path, json=body)
 
 
@@ -54,7 +55,7 @@ async def test_a_stream_has_role_tokens_usage_and_done(engine: EngineDouble) -> 
 
 async def test_bodies_are_kept_byte_for_byte(engine: EngineDouble) -> None:
     raw = b'{"model":"tiny", "prompt":"a\\u00e9 ",\n "max_tokens":1}'
-    async with httpx.AsyncClient(base_url=engine.url) as client:
+    async with plain(engine.url) as client:
         await client.post("/v1/completions", content=raw, headers={"X-Odd-Case": "kept"} | JSON)
     (record,) = engine.journal.of("/v1/completions")
     assert record.body == raw
@@ -136,7 +137,7 @@ async def test_an_ordered_fault_hits_one_request_and_no_more(
 ) -> None:
     engine.order(Fault(wrong))
     patience = 0.5 if error is httpx.ReadTimeout else 10
-    async with httpx.AsyncClient(base_url=engine.url, timeout=10) as client:
+    async with plain(engine.url, timeout=10) as client:
         with pytest.raises(error):
             await client.post("/v1/chat/completions", json=chat(max_tokens=5, stream=True), timeout=patience)
         assert (await client.post("/v1/chat/completions", json=chat(max_tokens=5))).status_code == 200
@@ -159,7 +160,7 @@ async def test_a_head_that_never_ends_is_never_an_answer(engine: EngineDouble) -
 
 
 async def test_connections_are_counted(engine: EngineDouble) -> None:
-    async with httpx.AsyncClient(base_url=engine.url) as client:
+    async with plain(engine.url) as client:
         for _ in range(3):
             await client.get("/health")
         assert (engine.connections_accepted, engine.connections_open) == (1, 1)
@@ -172,12 +173,12 @@ async def test_statuses_and_health_to_order(engine: EngineDouble) -> None:
     refused = await post(engine, chat())
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "7")
     engine.api.health_status = 503
-    async with httpx.AsyncClient(base_url=engine.url) as client:
+    async with plain(engine.url) as client:
         assert (await client.get("/health")).status_code == 503
 
 
 async def test_nothing_listens_until_the_model_is_loaded() -> None:
-    async with EngineDouble(loading=True) as engine, httpx.AsyncClient(base_url=engine.url) as client:
+    async with EngineDouble(loading=True) as engine, plain(engine.url) as client:
         with pytest.raises(httpx.ConnectError):
             await client.get("/health")
         await engine.listen()

@@ -15,6 +15,7 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 from multidict import CIMultiDict
 
+from cluster.ports import free_ports
 from faults.script import Asked, Break, Cut, Expire, Hang, Lose, Mute, Refuse, Rule, Slow, Verb, asked
 from tidepool_operator.cluster.client import configuration
 
@@ -44,7 +45,7 @@ class FaultProxy:
         self._runner: web.AppRunner | None = None
         self._open: set[asyncio.Transport] = set()
         self._session: aiohttp.ClientSession | None = None
-        self.port = 0
+        (self.port,) = free_ports(1)  # it stays the same when it is down in between
         self.rules: list[Rule] = []
         self.log: deque[Asked] = deque(maxlen=_REMEMBERED)
 
@@ -63,7 +64,8 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Listen, at the same address as before where there was one."""
-        context = ssl.create_default_context(cafile=self._upstream.ssl_ca_cert)
+        safe = self._upstream.host.startswith("https:")
+        context = ssl.create_default_context(cafile=self._upstream.ssl_ca_cert) if safe else False
         connector = aiohttp.TCPConnector(ssl=context, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
@@ -74,7 +76,6 @@ class FaultProxy:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
-        self.port = self._runner.addresses[0][1]
 
     async def down(self) -> None:
         """Break every connection and listen no more."""

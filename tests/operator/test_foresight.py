@@ -106,6 +106,7 @@ async def test_a_new_pool_is_foreseen_from_its_first_look_on() -> None:
     assert forecast.moments[-1].at > NOW + 120.0
 
 
+@pytest.mark.traffic  # eight days of many pools
 async def test_many_pools_are_asked_for_and_forecast_in_turn() -> None:
     archive = Archive()
     foresight = Foresight(archive, 5.0)

@@ -41,6 +41,7 @@ def test_a_family_that_is_compiled_together_is_taken(hook: ModuleType, place: Pa
     hook._refuse_strays(place, ["one/base.py", "one/child.py"])
 
 
+@pytest.mark.traffic  # reads the whole product
 def test_the_listed_modules_and_their_classes_fit_together(hook: ModuleType) -> None:
     config = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     listed = config["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]

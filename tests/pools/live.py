@@ -1,6 +1,7 @@
 """A real API server under test: namespaces of their own, and operators that run in the test's loop."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,10 +10,20 @@ from typing import Any, TypeVar
 
 import yaml
 
+from tidepool_api.contract import FIELD_MANAGER
 from tidepool_operator.app import Operator
 from tidepool_operator.cluster.api import Api
 from tidepool_operator.cluster.client import Client, configuration
-from tidepool_operator.cluster.kinds import MODEL_POOL, OWNED, POD, Kind, Object
+from tidepool_operator.cluster.kinds import (
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    ENDPOINT_SLICE,
+    MODEL_POOL,
+    OWNED,
+    POD,
+    Kind,
+    Object,
+)
 from tidepool_operator.errors import Conflict, NotFound
 from tidepool_operator.settings import Settings
 
@@ -22,6 +33,8 @@ CRD = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomRes
 NODE = Kind("", "v1", "nodes", "Node")
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace")
 MANIFESTS = Path(__file__).parents[2] / "crds" / "manifests"
+# The cluster's own controllers write to these as well, and when they come to it: a status, a whole slice.
+SHARED = (DEPLOYMENT, DISRUPTION_BUDGET, ENDPOINT_SLICE)
 _SECONDS = 90.0
 
 
@@ -35,6 +48,25 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str, seconds
             return found
     except TimeoutError:
         raise AssertionError(f"{what}: not within {seconds} s") from None
+
+
+def written(item: Object) -> str:
+    """What is the operator's of an object that controllers write to too; another text after each write of its."""
+    metadata = item["metadata"]
+    ours = [entry for entry in metadata.get("managedFields") or [] if entry["manager"] == FIELD_MANAGER]
+    own = {name: metadata.get(name) for name in ("generation", "labels", "ownerReferences")}
+    notes = metadata.get("annotations") or {}
+    own["annotations"] = {name: text for name, text in notes.items() if "kubernetes.io/" not in name}
+    return json.dumps([ours, own], sort_keys=True)
+
+
+def _version(item: Object) -> str:
+    return str(item["metadata"]["resourceVersion"])
+
+
+def _condition(pool: Object, kind: str) -> Object:
+    found = (pool.get("status") or {}).get("conditions") or []
+    return next((entry for entry in found if entry["type"] == kind), {})
 
 
 async def install_crds(client: Client) -> None:
@@ -99,30 +131,28 @@ class Live:
 
     async def condition(self, kind: str = "Ready", name: str = "llama") -> Object:
         """A condition of a pool, empty as long as it has none."""
-        pool = await self.get(MODEL_POOL, name) or {}
-        found = (pool.get("status") or {}).get("conditions") or []
-        return next((entry for entry in found if entry["type"] == kind), {})
+        return _condition(await self.get(MODEL_POOL, name) or {}, kind)
 
     async def told(self, kind: str = "Ready", name: str = "llama") -> Object:
         """A condition that speaks of the newest spec: what an operator wrote before it is out of date."""
 
-        async def look() -> Object | None:
-            pool = await self.get(MODEL_POOL, name) or {"metadata": {}}
-            found = await self.condition(kind, name)
-            return found if found.get("observedGeneration") == pool["metadata"].get("generation") else None
+        return await eventually(lambda: self._newest(kind, name), f"{kind} of {name} speaks of the newest spec")
 
-        return await eventually(look, f"{kind} of {name} speaks of the newest spec")
+    async def _newest(self, kind: str, name: str) -> Object | None:
+        pool = await self.get(MODEL_POOL, name) or {"metadata": {}}
+        found = _condition(pool, kind)
+        return found if found.get("observedGeneration") == pool["metadata"].get("generation") else None
 
     async def reason(
         self, expected: str, kind: str = "Ready", name: str = "llama", *, seconds: float = _SECONDS
     ) -> Object:
-        """Wait for a condition to have a reason."""
+        """Wait for a condition of the newest spec to have a reason; the same may have stood before."""
 
         found: Object = {}
 
         async def look() -> Object | None:
             nonlocal found
-            found = await self.condition(kind, name)
+            found = await self._newest(kind, name) or {}
             return found if found.get("reason") == expected else None
 
         try:
@@ -131,10 +161,10 @@ class Live:
             raise AssertionError(f"{error}; it says {found or 'nothing'}") from None
 
     async def versions(self) -> dict[str, str]:
-        """resourceVersion of everything that belongs to pools, and of the pools."""
+        """The state of everything that belongs to pools, and of the pools: another one when an operator wrote."""
         kinds = (*OWNED, POD, MODEL_POOL)
         return {
-            f"{kind}/{item['metadata']['name']}": item["metadata"]["resourceVersion"]
+            f"{kind}/{item['metadata']['name']}": written(item) if kind in SHARED else _version(item)
             for kind in kinds
             for item in await self.list(kind)
         }

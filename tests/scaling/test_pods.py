@@ -7,6 +7,8 @@ from scaling.pods import Pods
 from tidepool_operator.backtest.plant import Arrivals, Engine
 from tidepool_operator.backtest.replay import Requests, Targets
 
+pytestmark = pytest.mark.traffic  # minutes of a pool, request by request
+
 ENGINE = Engine((0.02, 5e-4, 2.8e-3))
 TARGETS = Targets(5.0, 0.1)
 TICK = 15.0

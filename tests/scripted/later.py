@@ -11,6 +11,8 @@ class Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest asks all that a file names whether it is a fixture, and wrapped
+            raise AttributeError(name)
         return getattr(importlib.import_module(self._name), name)
 
 

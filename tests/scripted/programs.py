@@ -4,13 +4,15 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
+
+from cluster.ports import ports_in_a_row
+from scripted.plain import plain
 
 
 @dataclass
@@ -36,33 +38,19 @@ class Program:
         return self.process.returncode or 0, [json.loads(line) for line in err.splitlines()]
 
 
-def _free_ports() -> int:
-    """The first of three free ports in a row."""
-    while True:
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-                third.bind(("127.0.0.1", port + 2))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 @asynccontextmanager
 async def run_program(
     *arguments: str, ready: str, environment: Mapping[str, str] | None = None, within_seconds: float = 60.0
 ) -> AsyncIterator[Program]:
     """Runs it until `ready`, a path of its control port, answers 200; at once where that is empty."""
-    port = _free_ports()
+    port = ports_in_a_row(3)  # of requests, of peers and of control
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tidepool_router", *arguments, "--host", "127.0.0.1", "--port", str(port),
         stderr=asyncio.subprocess.PIPE, env={**os.environ, **(environment or {})},
     )  # fmt: skip
     running = Program(process, port)
     try:
-        async with asyncio.timeout(within_seconds), httpx.AsyncClient() as client:
+        async with asyncio.timeout(within_seconds), plain() as client:
             while ready:
                 assert process.returncode is None
                 try:

@@ -17,6 +17,8 @@ from sim.steptime import StepTime
 from sim.world import Hire, Life, Site, Staff, World, baseline
 from tidepool_api.routing import Policy, Routing
 
+pytestmark = pytest.mark.traffic  # load through a simulated pool, some fifty times
+
 CONFIG = EngineConfig(StepTime(0.008, 0.0002, 7e-8, 5e-5, 1e-9), kv_tokens=64_000)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from scripted.plain import plain
 from scripted.routers import RunningRouter, StartRouter
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_api.routing import FleetPool, FleetWorkflow
@@ -121,7 +122,7 @@ async def start_rooms(
     fleets = [FleetWorkflow(name=name, spec=one) for name, one in json.loads(text).items()]
     rooms.workflows.apply(fleets, list(fleet.pools))
     router.server.application.workflows = rooms  # type: ignore[attr-defined]
-    client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{router.port}", timeout=20.0, trust_env=False)
+    client = plain(f"http://127.0.0.1:{router.port}", timeout=20.0, trust_env=False)
     await stack.enter_async_context(client)
     return Place(engines, tools, router, rooms, client)
 

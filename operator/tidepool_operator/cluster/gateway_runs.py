@@ -22,6 +22,7 @@ from tidepool_api.workflow_run import (
     RunSummary,
     RunTotals,
 )
+from tidepool_operator.cluster.http import plain_client
 from tidepool_operator.errors import OperatorError
 
 log = logging.getLogger(__name__)
@@ -129,7 +130,7 @@ class GatewayRuns:
 
     async def _sent(self, address: str, method: str, path: str, body: bytes = b"") -> httpx.Response:
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False)
+            self._client = plain_client(_TIMEOUT_SECONDS)
         headers = {**_JSON, **(await self._proof() if self._proof is not None else {})}
         host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
         url = f"http://{host}:{self._control_port}{path}"

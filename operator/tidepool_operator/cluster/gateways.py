@@ -19,6 +19,7 @@ from tidepool_api.load import GatewayReport
 from tidepool_api.routing import Fleet, FleetPool, FleetWorkflow
 from tidepool_api.trust import TrustedCallers
 from tidepool_operator.cluster.api import Api
+from tidepool_operator.cluster.http import plain_client
 from tidepool_operator.cluster.kinds import CONFIG_MAP, POD, Object
 from tidepool_operator.cluster.proof import OwnProof
 from tidepool_operator.errors import ApiError, NotFound
@@ -130,7 +131,7 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        async with plain_client(_TIMEOUT_SECONDS) as client:
             while True:
                 try:
                     await self.publish()

@@ -12,6 +12,7 @@ import httpx
 
 from tidepool_api.contract import CONTROL_PORT, PATH_LOAD_STREAM
 from tidepool_api.load import GatewayReport, PoolDemand
+from tidepool_operator.cluster.http import plain_client
 from tidepool_operator.scaling.model import Demand, Known, Sample, Stale
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class Gateways:
         self._looker: asyncio.Task[None] | None = None
         limits = httpx.Limits(max_connections=GATEWAYS)
         timeout = httpx.Timeout(SILENT_SECONDS, connect=2.0)
-        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        self._client = plain_client(timeout, limits)
 
     async def start(self) -> None:
         """Begin to follow."""

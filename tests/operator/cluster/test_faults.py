@@ -150,9 +150,14 @@ async def test_whatever_a_scale_down_meets_the_marked_pod_goes_and_no_other(
         await live.edit(MODEL_POOL, "llama", {"spec": {"replicas": 1}}, "scale")
         left = await all_of(live, POD, "llama", 1)
         await live.reason("Complete", "Progressing")
+        await eventually(lambda: _heard(marked), "the watch has told of the mark")
 
     assert all(rule.met.is_set() for rule in proxy.rules)
     assert {pod["metadata"]["name"] for pod in before} - {pod["metadata"]["name"] for pod in left} == marked
+
+
+async def _heard(marked: set[str]) -> bool:
+    return bool(marked)
 
 
 WATCH_FAULTS: dict[str, Fault] = {

@@ -57,6 +57,7 @@ async def test_a_pool_becomes_objects_and_a_status(live: Live) -> None:
         await live.bring_up(found[0]["metadata"]["name"])
         ready = await live.reason("Serving")
         stored = await live.get(MODEL_POOL, "llama")
+        await eventually(lambda: published(live), "the fleet has the pool")
 
     names = {str(kind): [item["metadata"]["name"] for item in await live.list(kind)] for kind in OWNED[:6]}
     assert stored is not None
@@ -240,8 +241,13 @@ async def test_the_marked_pod_goes_when_the_pool_shrinks(live: Live) -> None:
         before = {pod["metadata"]["name"] for pod in await serve(live, 3)}
         await live.edit(MODEL_POOL, "llama", {"spec": {"replicas": 2}}, "scale")
         left = {pod["metadata"]["name"] for pod in await pods(live, 2)}
+        await eventually(lambda: _heard(marked), "the watch has told of the mark")
 
     assert before - left == marked
+
+
+async def _heard(marked: set[str]) -> bool:
+    return bool(marked)
 
 
 async def test_a_pool_may_be_scaled_by_others_through_its_scale_subresource(live: Live) -> None:

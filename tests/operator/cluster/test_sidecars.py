@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from scripted.plain import plain
 from tidepool_api.load import GatewayReport, LoadReport
 from tidepool_api.routing import Fleet, FleetPool, SidecarSettings
 from tidepool_operator.cluster.gateways import Control, Gateways, Publisher
@@ -183,11 +184,10 @@ async def test_a_clock_that_was_put_back_does_not_keep_a_fleet_from_the_gateways
 
 
 async def test_only_a_gateway_that_is_behind_gets_the_fleet_with_our_proof(tmp_path: Path) -> None:
-    import httpx
 
     token = tmp_path / "token"
     token.write_text("a.b.c\n")
-    async with router() as there, httpx.AsyncClient() as client:
+    async with router() as there, plain() as client:
         stored = Stored()
         behind = publisher(stored, [A], there.port, token, g=1.0)
         issued = (await behind.publish()).issued_at

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import httpx
 import pytest
 
+from scripted.plain import plain
 from tidepool_api.language.problems import Problem, Reason
 from tidepool_operator.cluster.health import Figures, HealthServer
 from tidepool_operator.cluster.kinds import Object
@@ -66,7 +66,7 @@ async def test_health_answers_503_with_every_complaint() -> None:
     complaints: dict[str, str] = {}
     server = HealthServer(lambda: complaints, lambda: {"queue_length": 2.0}, Figures(reconciles=4))
     await server.start("127.0.0.1", 0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+    async with plain(f"http://127.0.0.1:{server.port}") as client:
         well = await client.get("/healthz")
         complaints["watch of Pod"] = "3 changes not told"
         ill = await client.get("/healthz")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.ports import free_ports
 from fakes.console import World, busy_world, pool, served
 from scripted.browser import Browser, Page, browser
 from tidepool_operator.cluster.kinds import MODEL_POOL
@@ -34,6 +35,10 @@ async def seen(page: Page, url: str, view: str = "pools") -> None:
     await page.until(f"{READY} === {json.dumps(view)}")
 
 
+def _says(selector: str, words: str) -> str:
+    return f"document.querySelector({json.dumps(selector)})?.innerText.includes({json.dumps(words)})"
+
+
 async def text(page: Page, selector: str) -> str:
     return str(await page.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
@@ -41,9 +46,8 @@ async def text(page: Page, selector: str) -> str:
 async def test_a_person_finds_what_is_wrong_follows_it_and_comes_back_after_a_restart(chromium: Browser) -> None:
     """All in one visit: a browser takes a second to start."""
     world = busy_world(30, now=time.time())
-    port = 0
-    async with served(world) as server:
-        port = server.port
+    (port,) = free_ports(1)
+    async with served(world, port):
         page = await chromium.page()
         url = f"http://127.0.0.1:{port}/"
         await seen(page, url)
@@ -62,14 +66,14 @@ async def test_a_person_finds_what_is_wrong_follows_it_and_comes_back_after_a_re
         await page.until("document.activeElement.closest('.row')?.dataset.key === 'team/pool-000'")
         await page.key("Enter")
         await page.until(f"{READY} === 'pool'")
-        assert "KV use of 71 % asks for 3 replicas" in await text(page, ".card.decision")
+        await page.until(_says(".card.decision", "KV use of 71 % asks for 3 replicas"))
         await page.until("document.querySelectorAll('.uplot canvas').length === 2")
-        assert "51k of 100k" in await text(page, '.pod[data-key="pool-000-1"]')
+        await page.until(_says('.pod[data-key="pool-000-1"]', "51k of 100k"))
 
         # Live.
         moved = replace(world.loads["pool-000-1"], running=77)
         world.loads["pool-000-1"] = moved
-        await page.until("""document.querySelector('.pod[data-key="pool-000-1"]').innerText.includes('77')""")
+        await page.until(_says('.pod[data-key="pool-000-1"]', "77"))
         await page.key("Escape")
         await page.until("location.hash === '#/pools' || location.hash === ''")
         assert chromium.complaints == []

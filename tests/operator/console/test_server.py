@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from fakes.console import busy_world
+from scripted.plain import plain
 from tidepool_operator.console.hub import MOST_SUBSCRIBERS, Hub, Topic, What
 from tidepool_operator.console.server import ConsoleServer, page_files
 from tidepool_operator.console.views.delta import Document
@@ -26,7 +27,7 @@ PAGE_BYTES = 300_000
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     server = ConsoleServer(busy_world(40).hub())
     await server.start("127.0.0.1", 0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False) as made:
+    async with plain(f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False) as made:
         yield made
     await server.close()
 
@@ -146,7 +147,7 @@ async def test_a_page_too_many_is_told_to_wait() -> None:
     server = ConsoleServer(Hub(nothing, dict.fromkeys(What, 60.0), lambda: 0.0))
     await server.start("127.0.0.1", 0)
     limits, url = httpx.Limits(max_connections=None), f"http://127.0.0.1:{server.port}"
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30, trust_env=False) as many:
+    async with plain(url, limits=limits, timeout=30, trust_env=False) as many:
         asked = [many.build_request("GET", "/live/pools") for _ in range(MOST_SUBSCRIBERS)]
         answers = await asyncio.gather(*(many.send(one, stream=True) for one in asked))
         refused = await many.get("/live/pools")

@@ -187,6 +187,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.traffic  # whole rollouts, many times
 @given(
     changes=st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 12)), max_size=5),
     accelerators=st.sampled_from([5, 6, 8, 16]),

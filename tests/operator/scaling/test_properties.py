@@ -30,6 +30,8 @@ from tidepool_operator.scaling.model import (
     Stale,
 )
 
+pytestmark = pytest.mark.traffic  # hours of decisions, many times
+
 NOW = 1_800_000_000.0
 
 garbage = st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 1e300])

@@ -216,6 +216,7 @@ kinds = st.lists(
 ).map(lambda pairs: tuple(Kind(f"k{at}", cost, capacity) for at, (cost, capacity) in enumerate(pairs)))
 
 
+@pytest.mark.traffic  # hours of decisions, many times
 @examples(5)
 @given(
     chosen=kinds,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -85,20 +85,30 @@ def reader(url: str, **settings: float) -> telemetry.Prometheus:
     return telemetry.Prometheus(PrometheusSettings(url, **settings))  # type: ignore[arg-type]
 
 
-async def read_until(client: telemetry.Prometheus, kind: type, seconds: float = 120.0) -> PodReading:
-    """Read until the second pod's gauges are of a kind; rules are evaluated one after another."""
-    async with asyncio.timeout(seconds):
+async def read_until(
+    client: telemetry.Prometheus, *kinds: type, ahead_seconds: float = 0.0
+) -> tuple[tuple[PodReading, ...], Mapping[str, PoolReading]]:
+    """Read until the gauges of each pod are of its kind.
+
+    Rules are evaluated one after another, and a scrape fails where a busy machine takes longer over a page.
+    """
+    async with asyncio.timeout(120):
         while True:
-            pod = (await client.read(time.time(), [LLAMA]))[LLAMA.key].pods[1]
-            if all(isinstance(sample, kind) for sample in (pod.kv_usage, pod.waiting, pod.running)):
-                return pod
+            found = await client.read(time.time() + ahead_seconds, [LLAMA, EMPTY])
+            pods = found[LLAMA.key].pods
+            if all(
+                isinstance(sample, kind)
+                for pod, kind in zip(pods, kinds, strict=True)
+                for sample in (pod.kv_usage, pod.waiting, pod.running)
+            ):
+                return pods, found
             await asyncio.sleep(0.05)
 
 
 async def test_figures_are_those_of_the_pools_live_pods(live: Prometheus) -> None:
     client = reader(live.url)
 
-    found = await client.read(time.time(), [LLAMA, EMPTY])
+    _, found = await read_until(client, Known, Known)
 
     await client.close()
     pool = found["team/llama"]
@@ -127,10 +137,9 @@ async def test_a_pod_whose_scrapes_fail_goes_missing_and_comes_back(live: Promet
     client = reader(live.url)
     page = pages.pages.pop("/llama-1")
 
-    gone = await read_until(client, Missing)
-    others = (await client.read(time.time(), [LLAMA]))[LLAMA.key].pods[0]
+    (others, gone), _ = await read_until(client, Known, Missing)
     pages.pages["/llama-1"] = page
-    back = await read_until(client, Known)
+    (_, back), _ = await read_until(client, Known, Known)
 
     await client.close()
     assert isinstance(gone.running, Missing)
@@ -142,12 +151,12 @@ async def test_a_pod_whose_scrapes_fail_goes_missing_and_comes_back(live: Promet
 async def test_prometheus_killed_and_restarted(live: Prometheus) -> None:
     """Away: the last figures are stale, with the reason. Back: known again."""
     client = reader(live.url)
-    before = await read_until(client, Known)
+    (_, before), _ = await read_until(client, Known, Known)
 
     live.stop()
     away = (await client.read(time.time(), [LLAMA]))[LLAMA.key]
     live.start()
-    back = await read_until(client, Known)
+    (_, back), _ = await read_until(client, Known, Known)
 
     await client.close()
     assert_known(before, kv_usage=0.93)
@@ -160,10 +169,10 @@ async def test_prometheus_killed_and_restarted(live: Prometheus) -> None:
 async def test_a_scrape_too_long_ago_is_stale(live: Prometheus) -> None:
     client = reader(live.url, stale_after_seconds=30.0)
 
-    pool = (await client.read(time.time() + 60.0, [LLAMA]))[LLAMA.key]
+    pods, _ = await read_until(client, Stale, Stale, ahead_seconds=60.0)
 
     await client.close()
-    found = pool.pods[0].kv_usage
+    found = pods[0].kv_usage
     assert isinstance(found, Stale)
     assert found.value == 0.93
     assert found.age_seconds > 55

@@ -7,7 +7,10 @@ import pytest
 
 from fakes.faults import Fault, Wrong
 from scripted.later import anthropic
+from scripted.plain import NOBODY
 from scripted.stacks import Stack
+
+pytestmark = pytest.mark.traffic  # its models are two thousand, and take seconds to load
 
 _TALK: Any = [{"role": "user", "content": "hello"}]
 _PATH = "/v1/messages"
@@ -15,7 +18,12 @@ _PATH = "/v1/messages"
 
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[Any]:
-    async with anthropic.AsyncAnthropic(base_url=stack.url, api_key="none", max_retries=0) as client:
+    async with anthropic.AsyncAnthropic(
+        base_url=stack.url,
+        api_key="none",
+        max_retries=0,
+        http_client=anthropic.DefaultAsyncHttpxClient(verify=NOBODY),
+    ) as client:
         yield client
 
 
@@ -78,7 +86,9 @@ async def test_an_unknown_model_is_of_anthropics_type(client: Any) -> None:
 
 
 async def test_a_full_queue_is_a_rate_limit(full: str) -> None:
-    async with anthropic.AsyncAnthropic(base_url=full, api_key="none", max_retries=0) as client:
+    async with anthropic.AsyncAnthropic(
+        base_url=full, api_key="none", max_retries=0, http_client=anthropic.DefaultAsyncHttpxClient(verify=NOBODY)
+    ) as client:
         with pytest.raises(anthropic.RateLimitError) as caught:
             await client.messages.create(model="tiny", messages=_TALK, max_tokens=3)
 

@@ -10,6 +10,7 @@ import aiohttp
 import httpx
 import pytest
 
+from scripted.plain import plain
 from scripted.stacks import Stack
 
 _CHAT: dict[str, Any] = {"model": "alias", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
@@ -25,7 +26,7 @@ def _texts(stream: str) -> str:
 
 
 async def test_httpx_keeps_its_connection_over_streams_and_answers(stack: Stack) -> None:
-    async with httpx.AsyncClient(base_url=stack.url, limits=httpx.Limits(max_connections=1)) as client:
+    async with plain(stack.url, limits=httpx.Limits(max_connections=1)) as client:
         for stream in (True, False, True):
             answer = await client.post(_PATH, json=_CHAT | {"stream": stream})
             assert answer.status_code == 200
@@ -41,7 +42,7 @@ async def test_httpx_may_send_chunks_and_leave_in_the_middle(stack: Stack) -> No
         for at in range(0, len(body), 7):
             yield body[at : at + 7]
 
-    async with httpx.AsyncClient(base_url=stack.url) as client:
+    async with plain(stack.url) as client:
         answer = await client.post(_PATH, content=pieces(), headers={"content-type": "application/json"})
         async with client.stream("POST", _PATH, json=_CHAT | {"stream": True, "max_tokens": 1000}) as stream:
             await anext(stream.aiter_bytes())

@@ -7,14 +7,19 @@ import pytest
 
 from fakes.faults import Fault, Wrong
 from scripted.later import openai
+from scripted.plain import plain
 from scripted.stacks import Stack
+
+pytestmark = pytest.mark.traffic  # its models are two thousand, and take seconds to load
 
 _TALK: Any = [{"role": "user", "content": "hello"}]
 
 
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[Any]:
-    async with openai.AsyncOpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0) as client:
+    async with openai.AsyncOpenAI(
+        base_url=f"{stack.url}/v1", api_key="none", max_retries=0, http_client=plain()
+    ) as client:
         yield client
 
 
@@ -135,7 +140,9 @@ async def test_errors_are_of_the_class_that_a_program_catches(
 
 
 async def test_a_full_queue_is_a_rate_limit(full: str) -> None:
-    async with openai.AsyncOpenAI(base_url=f"{full}/v1", api_key="none", max_retries=0) as client:
+    async with openai.AsyncOpenAI(
+        base_url=f"{full}/v1", api_key="none", max_retries=0, http_client=plain()
+    ) as client:
         with pytest.raises(openai.RateLimitError) as caught:
             await client.chat.completions.create(model="tiny", messages=_TALK)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from cluster.ports import free_ports
 from tidepool_api import contract
 from tidepool_api.load import Health, LoadReport
 from tidepool_router.fleet.endpoint import Endpoint
@@ -29,7 +30,7 @@ class Scripted:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
-        self.port = 0
+        (self.port,) = free_ports(1)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -41,7 +42,6 @@ class Scripted:
 
     async def start(self) -> "Scripted":
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def stop(self) -> None:

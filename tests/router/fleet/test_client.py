@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cluster.ports import free_ports
 from tidepool_router.errors import UpstreamError
 from tidepool_router.fleet import client
 from tidepool_router.fleet.endpoint import Endpoint
@@ -36,10 +37,7 @@ async def test_bodies_in_each_framing(scripted: Any, raw: bytes, why: str) -> No
 
 
 async def test_nobody_listens() -> None:
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
+    (port,) = free_ports(1)
 
     with pytest.raises(UpstreamError) as caught:
         await client.get(Endpoint.at("127.0.0.1", port), "/", 5.0)

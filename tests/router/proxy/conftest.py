@@ -1,12 +1,12 @@
 """The data path is tested on the loop that it runs on, over real sockets."""
 
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
+from cluster.ports import free_ports
 from scripted.fixtures import gateway, pytest_asyncio_loop_factories, sidecar
-from scripted.peers import NOBODY, ONE, POOL
+from scripted.peers import NOBODY, POOL
 from scripted.routers import RunningRouter, StartRouter, until
 
 __all__ = ["gateway", "pytest_asyncio_loop_factories", "sidecar"]
@@ -15,10 +15,7 @@ __all__ = ["gateway", "pytest_asyncio_loop_factories", "sidecar"]
 @pytest.fixture
 def pool_port() -> int:
     """The port that all sidecars of the test's pool share."""
-    with socket.socket() as free:
-        free.bind((ONE, 0))
-        number: int = free.getsockname()[1]
-        return number
+    return free_ports(1)[0]
 
 
 @pytest.fixture

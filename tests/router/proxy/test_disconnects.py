@@ -66,7 +66,7 @@ async def test_the_engine_hears_of_it_at_once(
             else:
                 client.leave()
 
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 await seen.closed.wait()
         await router.settled()
         assert len(engine.requests) == 1, why

@@ -97,7 +97,7 @@ async def test_a_copy_goes_elsewhere_and_its_answer_to_nobody(gateway: Any) -> N
         router = await gateway(own.url, traffic=mirror, others=(pool("next", copies.url),))
         async with RawClient(router.port) as client:
             answer = await client.ask(post(chat()))
-        copy = await asyncio.wait_for(copies.arrived.get(), 5)
+        copy = await asyncio.wait_for(copies.arrived.get(), 20)
         await router.settled()
 
     assert b"other" not in answer.body
@@ -118,7 +118,7 @@ async def test_a_pool_of_copies_that_hangs_or_fails_costs_the_client_nothing(gat
             for _ in range(5):
                 assert (await client.ask(post(chat()))).status == 200
         for _ in range(5):
-            await asyncio.wait_for(copies.arrived.get(), 5)
+            await asyncio.wait_for(copies.arrived.get(), 20)
     await router.settled()
 
     assert 'tidepool_gateway_mirrored_total{pool="default/pool",outcome="error"} 5' in page(router)
@@ -363,7 +363,7 @@ async def test_a_client_that_leaves_while_its_request_is_classified_is_forgotten
         router = await gateway(traffic=classifier(judge.url), hosts=at(judge), others=others)
         async with RawClient(router.port) as client:
             await client.send(post(chat()))
-            await asyncio.wait_for(judge.arrived.get(), 5)
+            await asyncio.wait_for(judge.arrived.get(), 20)
         await router.settled()
 
     assert not small.requests
@@ -375,7 +375,7 @@ async def test_a_request_that_waits_on_the_only_pod_leaves_for_the_fallback_when
         state = router.state.pools["default/pool"]
         async with RawClient(router.port) as client:
             await client.send(post(chat()))
-            seen = await asyncio.wait_for(own.arrived.get(), 5)
+            seen = await asyncio.wait_for(own.arrived.get(), 20)
             for members in router.state._members.values():
                 for task in members._listeners.values():
                     task.cancel()  # nobody but the test says how the pods are
@@ -384,6 +384,6 @@ async def test_a_request_that_waits_on_the_only_pod_leaves_for_the_fallback_when
             pod.report = replace(pod.report, health=Health.HUNG)
             state.pod_changed()
             answer = await client.answer()
-            await asyncio.wait_for(seen.closed.wait(), 5)
+            await asyncio.wait_for(seen.closed.wait(), 20)
 
     assert (answer.status, answer.headers[b"x-tidepool-pool"]) == (200, b"small")

@@ -275,7 +275,7 @@ async def test_a_sidecar_that_is_told_the_model_need_not_wait_for_it(
                 await until(lambda: router.services.spools.held_bytes)
                 assert heads.empty(), why
             else:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     seen = await heads.get()
                 assert b"x-tidepool-facts" not in seen.headers, why
             assert (await client.ask(request[300_000:])).status == 200

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.traffic
 
 async def _refused(port: int) -> None:
     """Wait until nobody listens there any more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -53,7 +53,7 @@ async def test_a_sidecar_that_is_told_to_end_says_so_to_whoever_follows_its_load
 
             sidecar.process.send_signal(signal.SIGTERM)
 
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while LoadReport.decode(await follower.chunk()).health is not Health.DRAINING:
                     pass
             assert (await client.until(b"data: [DONE]")).endswith(b"[DONE]")
@@ -103,7 +103,7 @@ async def test_people_s_clients_get_whole_streams_through_both(
             await client.chat.completions.create(model="gone", messages=[])
         assert [card.id async for card in await client.models.list()] == ["tiny", "small"]
 
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         page = (await client.get(sidecar.url(1) + "/metrics")).text
         assert 'tidepool_requests_total{code="200",outcome="ok"} 17' in page
         assert "tidepool_requests_running 0" in page
@@ -159,7 +159,7 @@ async def test_a_sidecar_without_its_engine_uses_the_peers_that_it_was_told_of()
         arguments = ("sidecar", "--engine", "http://127.0.0.1:1", "--peers", peers)
         async with run_program(*arguments, ready="/healthz") as program, RawClient(program.port) as client:
             answer = await client.ask(post(chat()))
-            async with httpx.AsyncClient() as scraper:
+            async with httpx.AsyncClient(timeout=60) as scraper:
                 page = (await scraper.get(program.url(1) + "/metrics")).text
 
         assert answer.status == 200

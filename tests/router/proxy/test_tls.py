@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
+from cluster.ports import free_ports
 from scripted.certificates import POD_NAME, Secret, client_of
 from scripted.clients import RawClient, chat, post
 from scripted.peers import ONE, TWO
@@ -230,7 +230,7 @@ async def test_a_gateway_reaches_sidecars_over_tls_and_verifies_their_name(
             await raw.send(post(chat(stream=True)))
             await raw.head()
             assert await raw.chunk() == b"data: 1\n\n"
-        await asyncio.wait_for(engine.requests[1].closed.wait(), 5)  # the client's leaving goes through both
+        await asyncio.wait_for(engine.requests[1].closed.wait(), 20)  # the client's leaving goes through both
 
 
 async def test_endpoints_that_are_found_by_dns_are_verified_by_the_name(
@@ -339,9 +339,7 @@ async def test_while_pods_are_replaced_each_is_asked_as_it_can_be_asked(
 async def test_a_sidecar_serves_tls_beside_plain_http_reloads_it_and_drains_both(
     secret: Secret, trust: Trust
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     end = asyncio.Event()
 
     async def script(seen: Seen) -> None:
@@ -380,7 +378,7 @@ async def test_a_sidecar_serves_tls_beside_plain_http_reloads_it_and_drains_both
 
 async def _eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what another process does, of which there is no event here."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

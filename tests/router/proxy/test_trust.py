@@ -188,11 +188,11 @@ async def test_a_sidecar_follows_whom_to_believe_in_its_mounted_file(tmp_path: P
     arguments = ("sidecar", "--engine", "http://127.0.0.1:1", "--settings", str(file), "--wait-for-file")
     async with (
         run_program(*arguments, "--proof-file", str(proof), ready="/healthz") as pod,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=60) as client,
     ):
 
         async def in_force(wanted: SidecarSettings) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     report = LoadReport.decode((await client.get(pod.url() + contract.PATH_LOAD)).content)
                     if report.settings == wanted.digest():

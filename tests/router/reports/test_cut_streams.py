@@ -56,6 +56,7 @@ async def test_a_stream_whose_engine_dies_ends_with_an_error_and_never_with_a_su
     assert 'code="200",outcome="ok"}' not in page
 
 
+@pytest.mark.traffic
 async def test_the_openai_client_raises_when_the_engine_dies(system: Any) -> None:
     """Report 19, as a program sees it: half an answer must not look like a whole one."""
     running = await system()
@@ -71,6 +72,7 @@ async def test_the_openai_client_raises_when_the_engine_dies(system: Any) -> Non
                 pass
 
 
+@pytest.mark.traffic
 async def test_the_anthropic_client_raises_when_the_engine_dies(system: Any) -> None:
     """Report 19, in the messages API."""
     running = await system()

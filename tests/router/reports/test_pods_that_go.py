@@ -103,7 +103,8 @@ async def test_what_runs_on_a_pod_that_drains_is_finished(system: Any) -> None:
 
 async def test_one_hung_pod_holds_up_no_request_for_longer_than_the_timeout(system: Any) -> None:
     """Report 12 (production-stack #749): one backend without an answer, no timeouts: the whole router stood."""
-    running = await system(pods=2, first_byte_seconds=0.3)
+    timeout_seconds = 2.0  # so much more than an answer takes that a busy machine is not told from a hung pod
+    running = await system(pods=2, first_byte_seconds=timeout_seconds)
     hung = running.engines[0]
     hung.order(Fault(Wrong.HANG, times=None))
     loop = asyncio.get_running_loop()
@@ -118,7 +119,7 @@ async def test_one_hung_pod_holds_up_no_request_for_longer_than_the_timeout(syst
 
     assert [status for status, _ in answers] == [200] * 12
     assert hung.faults.met > 0
-    quick = [seconds for _, seconds in answers if seconds < 0.25]
+    quick = [seconds for _, seconds in answers if seconds < timeout_seconds]
     assert len(quick) >= 12 - hung.faults.met
     await running.empty()
 

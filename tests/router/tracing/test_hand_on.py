@@ -1,11 +1,11 @@
 """A request that a sidecar hands on is one request in one trace, whoever serves it in the end."""
 
 import json
-import socket
 from typing import Any
 
 import pytest
 
+from cluster.ports import free_ports
 from scripted.clients import RawClient, chat, post
 from scripted.peers import NOBODY, ONE, POOL, TWO
 from scripted.upstreams import ScriptedEngine, Seen
@@ -16,10 +16,7 @@ ROOT = "POST /v1/chat/completions"
 @pytest.fixture
 def port() -> int:
     """One that all sidecars of the pool share."""
-    with socket.socket() as free:
-        free.bind((ONE, 0))
-        number: int = free.getsockname()[1]
-        return number
+    return free_ports(1)[0]
 
 
 async def test_the_peer_is_in_the_trace_of_the_sidecar_that_handed_on(watched: Any, port: int) -> None:

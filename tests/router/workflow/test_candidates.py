@@ -87,7 +87,7 @@ async def test_the_next_pool_is_asked_where_a_stream_ends_before_its_first_token
 
 @pytest.mark.parametrize("fails", [nonsense, hangs])
 async def test_another_try_asks_the_pool_whose_answers_are_of_use(place: Start, fails: Answers) -> None:
-    one = step(retryStrategy=_RETRY, timeout="300ms")
+    one = step(retryStrategy=_RETRY, timeout="1s")
     one["llm"]["responseFormat"] = {"type": "object"}
     here = await place({"steps": [one], "output": "done"}, engine=first(fails), pools=["other"])
 

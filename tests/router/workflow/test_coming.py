@@ -312,6 +312,7 @@ class Watched(Rim):
         assert not (self.run.finished and found)
 
 
+@pytest.mark.traffic  # long, for what it looks for is rare
 @examples(300)
 @given(workflows(), st.integers(), st.randoms(use_true_random=False), st.none() | st.integers(0, 12))
 def test_any_run_can_be_looked_at_at_any_moment(

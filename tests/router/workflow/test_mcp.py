@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cluster.ports import free_ports
 from scripted.upstreams import ScriptedEngine, Seen
 from tidepool_router.workflow.breakers import BREAKS_AFTER, Breakers
 from tidepool_router.workflow.failures import TIMED_OUT, StepFailed
@@ -186,8 +187,7 @@ async def test_a_server_that_is_not_allowed_is_never_called(wiki: Wiki) -> None:
 
 
 async def test_a_server_that_is_down_is_left_alone_kagent_1530() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    (port,) = free_ports(1)  # where nobody listens
     tools = McpTools(Hosts([f"wiki.tools:{port}"], resolve=loopback, loopback=True), Breakers())
     url = f"http://wiki.tools:{port}/mcp"
 
@@ -218,8 +218,7 @@ async def test_a_server_that_is_down_takes_no_tool_from_the_model_kagent_2845(pl
     async def engine(seen: Seen) -> None:
         await seen.answer(said(next(picks)))
 
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    (port,) = free_ports(1)  # where nobody listens
     mcp = {"server": f"http://wiki.tools:{port}/mcp", "tool": "lookup", "arguments": {"term": "{{ pick.t }}"}}
     spec = {
         "steps": [

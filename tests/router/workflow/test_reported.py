@@ -41,7 +41,7 @@ async def test_an_answer_that_the_next_step_cannot_read_ends_the_run_argo_14337(
 async def test_the_deadline_ends_a_run_whose_step_never_answers_argo_14337(place: Start) -> None:
     here = await place({"deadline": "300ms", "steps": [llm("a", "x"), llm("b", "y", depends="a")]}, engine=silent)
 
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(20):
         answer = await here.chat()
         await here.engine.requests[0].closed.wait()
 
@@ -74,7 +74,7 @@ async def test_a_client_that_leaves_a_stream_cuts_the_engines_answer_kserve_2837
             if "Once" in line:
                 break
 
-    async with asyncio.timeout(2.0):
+    async with asyncio.timeout(20):
         await here.engine.requests[0].closed.wait()
     await until(lambda: not here.rooms.workflows.active)
 

@@ -102,7 +102,7 @@ async def test_a_client_that_leaves_stops_every_step(place: Start) -> None:
 
     call.cancel()
 
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(20):
         await first.closed.wait()
         await second.closed.wait()
     await until(lambda: not here.rooms.workflows.active)
@@ -126,7 +126,7 @@ async def test_what_a_cancelled_run_has_under_way_is_cut_before_its_exit_step_en
 
     call.cancel()
 
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(20):
         await asked_for.closed.wait()
     assert here.rooms.workflows.active  # the exit step runs
     may_end.set()
@@ -361,7 +361,7 @@ async def test_a_run_is_cancelled_by_a_request(place: Start, tmp_path: Path) -> 
     asked_for = await here.engine.arrived.get()
 
     assert (await here.client.delete(run)).status_code == 202
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(20):
         await asked_for.closed.wait()
     await here.client.get(f"{run}/events")
     state = (await here.client.get(run)).json()

@@ -125,7 +125,7 @@ async def test_any_gateway_tells_of_a_run_and_ends_it(postgres: PostgresServer, 
         reading = asyncio.create_task(here.client.get(f"{here.url()}{RUNS}/{run}/events"))
         assert (await here.client.delete(f"{here.url()}{RUNS}/{run}")).status_code == 202
         assert keeper._CANCEL_SECONDS < 0.5  # within a second, which a busy machine must not be judged by
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60):
             await asked[0].closed.wait()
         state = await here.ended(run)
         events = (await reading).text
