@@ -8,6 +8,8 @@ import pytest
 
 from bench import machine
 
+pytestmark = [pytest.mark.traffic]  # reads clocks of processes
+
 _CHILD_OF_CHILD = (
     "import subprocess, sys\n"
     "child = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], stdin=subprocess.PIPE)\n"

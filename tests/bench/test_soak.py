@@ -13,6 +13,8 @@ from bench import soak, soak_report
 from bench.processes import free_port
 from bench.programs import go_program
 
+pytestmark = [pytest.mark.traffic]  # load through sockets
+
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
 REQUESTS = 60
 Ask = Callable[[bytes], Awaitable[bytes]]

@@ -14,6 +14,8 @@ from kubernetes.aio.client import Configuration
 from faults.proxy import FaultProxy
 from faults.script import Break, Cut, Expire, Fault, Lose, Mute, Refuse, Rule, Verb
 
+pytestmark = [pytest.mark.traffic]  # whole proxies
+
 POD = "/api/v1/namespaces/ns/pods/p"
 WATCH = "/api/v1/namespaces/ns/pods?watch=true"
 

@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from tidepool_operator.cluster.canary import Canary
 from tidepool_operator.cluster.kinds import MODEL_POOL, POD, Kind, Object
 from tidepool_operator.cluster.listing import Version
 from tidepool_operator.cluster.store import Key, Store, key_of, version_of
 from tidepool_operator.errors import NotFound
+
+pytestmark = [pytest.mark.traffic]  # waits for what does not come
 
 
 def item(name: str, version: int) -> Object:

@@ -23,6 +23,8 @@ from tidepool_operator.errors import (
     Unavailable,
 )
 
+pytestmark = [pytest.mark.traffic]  # waits for what does not come
+
 Answer = Callable[[int], Awaitable[web.Response]]
 
 

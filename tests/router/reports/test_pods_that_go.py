@@ -21,6 +21,8 @@ from tidepool_router.fleet.pod import PodState
 from tidepool_router.proxy.limits import Limits
 from tidepool_router.proxy.upstream import ConnectionPool
 
+pytestmark = [pytest.mark.traffic]  # waits for what does not come
+
 
 class Names:
     """DNS that a test writes: addresses on the loopback net."""
